@@ -74,6 +74,17 @@ RUNS: dict[str, tuple[str, ...]] = {
         "model.encoder.filters=8",
     ),
     "words": ("word2vec-pydocs", "train.epochs=1", "model.vector_size=16"),
+    "draw": (
+        "draw-mnist",
+        "data={corpus: shapes, train: 32, dev: 16, test: 16, side: 16}",
+        "images.channels=1",
+        "model.steps=4",
+        "model.hidden=16",
+        "train.epochs=null",
+        "train.steps=4",
+        "train.warmup=2",
+        "batch.size=16",
+    ),
 }
 
 

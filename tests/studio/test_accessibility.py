@@ -20,6 +20,7 @@ FOR: dict[str, dict[str, str | list[str]]] = {
     "vectors": {"run": "words"},
     "walk": {"run": "translate-transformer"},
     "understand": {"run": "tagger"},
+    "images": {"run": "draw"},
 }
 
 

@@ -137,7 +137,7 @@ def unpack_response(body: bytes) -> tuple[dict[str, Any], list[Any]]:
     """Decode a response with arrays."""
     length = int.from_bytes(body[:4], "little")
     head = json.loads(body[4 : 4 + length])
-    kinds = {"f2": np.float16, "u1": np.uint8}
+    kinds = {"f2": np.float16, "f4": np.float32, "u1": np.uint8}
     arrays = [
         np.frombuffer(body, kinds[array["kind"]], np.prod(array["shape"]), 4 + length + array["begin"]).reshape(
             array["shape"]

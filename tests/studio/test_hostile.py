@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.studio.conftest import StudioPage, Window
+from tests.studio.conftest import RUNS, StudioPage, Window
 from tests.studio.hostile import HOSTILE, NEVER
 
 from seqloom import train_recipe
@@ -28,6 +28,7 @@ FOR = {  # a suitable run by view
     "vectors": "words",
     "walk": "lm-lstm",
     "understand": "classifier",
+    "images": "draw",
 }
 NAME = "<img src=x onerror=window.pwned=1>"
 # Runs with hostile names, tokens, labels and cards for each view.
@@ -41,6 +42,7 @@ OWN = {
     "vectors": "lm",
     "walk": "lm",
     "understand": "tag",
+    "images": "draw",
 }
 
 
@@ -182,6 +184,7 @@ def _make(data: Path, runs: Path) -> None:
             "batch.size=2",
             "batch.eval_size=2",
         ),
+        "draw": RUNS["draw"],
     }
     for name, (recipe, *overrides) in recipes.items():
         path = runs / f"{name} {NAME}"
@@ -217,7 +220,7 @@ def hostile_page(window: Window, hostile_studio: Studio) -> Iterator[StudioPage]
 @pytest.mark.parametrize("view", VIEWS)
 def test_names_tokens_labels_and_cards_are_escaped(hostile_page: StudioPage, view: str) -> None:
     names = list(hostile_page.studio.run_folder.paths())
-    assert all(NAME in name for name in names) and len(names) == 5
+    assert all(NAME in name for name in names) and len(names) == 6
     run = f"{OWN.get(view, 'lm')} {NAME}"
     text = " ".join(word for word in HOSTILE[3:60] if " " not in word and "\0" not in word)[:300]
     hostile_page.open(view, run=run, runs=names, text=text)

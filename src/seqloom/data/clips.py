@@ -103,6 +103,31 @@ class PixelClip(Clip):
 
 
 @dataclass(frozen=True, eq=False)
+class EncodedClip(Clip):
+    """An animated image file whose bytes are in memory."""
+
+    name: str
+    file: bytes
+
+    def frame_count(self) -> int:
+        with open_image(self.file, self.name) as image:
+            return check_frames(count_frames(image), self.name)
+
+    def decode_frames(self, chosen: Sequence[int], shape: ImageShape | None) -> Pixels:
+        with open_image(self.file, self.name) as image:
+            check_clip_size(len(chosen), image.size[::-1] if shape is None else shape[:2], self.name)
+            frames: list[Pixels] = []
+            for index in chosen:
+                check_cancelled()
+                image.seek(index)
+                frames.append(to_pixels(image.copy(), shape or frame_shape(frames)))
+            return np.stack(frames)
+
+    def content(self) -> bytes:
+        return self.file
+
+
+@dataclass(frozen=True, eq=False)
 class StoredClip(Clip):
     """An animated image file, such as a GIF, or a folder of images, which are read in the order of their names."""
 
@@ -122,54 +147,53 @@ class StoredClip(Clip):
             check_inside(path, self.path)
         return sorted(files, key=lambda path: natural_key(path.name))
 
+    def _encoded(self) -> EncodedClip:
+        return EncodedClip(self.name, read_image_file(self.path))
+
     def frame_count(self) -> int:
-        if self._files is not None:
-            count = len(self._files)
-        else:
-            with open_image(read_image_file(self.path), self.name) as image:
-                count = count_frames(image)
-        if count == 0:
-            raise DataError(f"{self.path} must contain the frames of a clip as images, but it has no image.")
-        if count > MAX_FRAMES:
-            raise DataError(f"{self.path} must have at most {MAX_FRAMES:,} frames, but it has {count:,}. Shorten it.")
-        return count
+        if self._files is None:
+            return self._encoded().frame_count()
+        return check_frames(len(self._files), self.name)
 
     def decode_frames(self, chosen: Sequence[int], shape: ImageShape | None) -> Pixels:
-        return self._decode_file(chosen, shape) if self._files is None else self._decode_folder(chosen, shape)
+        if self._files is None:
+            return self._encoded().decode_frames(chosen, shape)
+        return self._decode_folder(self._files, chosen, shape)
 
-    def _decode_file(self, chosen: Sequence[int], shape: ImageShape | None) -> Pixels:
-        with open_image(read_image_file(self.path), self.name) as image:
-            self._check_size(len(chosen), image.size[::-1] if shape is None else shape[:2])
-            frames: list[Pixels] = []
-            for index in chosen:
-                check_cancelled()
-                image.seek(index)
-                frames.append(to_pixels(image.copy(), shape or frame_shape(frames)))
-            return np.stack(frames)
-
-    def _decode_folder(self, chosen: Sequence[int], shape: ImageShape | None) -> Pixels:
+    def _decode_folder(self, files: Sequence[Path], chosen: Sequence[int], shape: ImageShape | None) -> Pixels:
         frames: list[Pixels] = []
         for index in chosen:
             check_cancelled()
-            path = (self._files or [])[index]
+            path = files[index]
             pixels = decode(read_image_file(path), str(path), shape).pixels
             if frames and pixels.shape != frames[0].shape:
                 sizes = (" × ".join(map(str, each.shape)) for each in (frames[0], pixels))
                 raise DataError(f"The frames of {self.path} must have the same size; got {' and '.join(sizes)}.")
-            self._check_size(len(chosen), pixels.shape[:2])
+            check_clip_size(len(chosen), pixels.shape[:2], self.name)
             frames.append(pixels)
         return np.stack(frames)
-
-    def _check_size(self, frames: int, size: tuple[int, ...]) -> None:
-        if frames * size[0] * size[1] > MAX_CLIP_PIXELS:
-            raise DataError(
-                f"{self.path} must have at most {MAX_CLIP_PIXELS:,} pixels in all frames, but it has {frames} frames "
-                f"of {size[1]:,} × {size[0]:,}. Scale it down."
-            )
 
     def content(self) -> bytes:
         files = [self.path] if self._files is None else self._files
         return b"".join(frame(path.name) + read_image_file(path) for path in files)
+
+
+def check_frames(count: int, name: str) -> int:
+    """Return the number of frames of a clip; raise `DataError` if the clip has no frame or too many frames."""
+    if count == 0:
+        raise DataError(f"{name} must contain the frames of a clip as images, but it has no image.")
+    if count > MAX_FRAMES:
+        raise DataError(f"{name} must have at most {MAX_FRAMES:,} frames, but it has {count:,}. Shorten it.")
+    return count
+
+
+def check_clip_size(frames: int, size: tuple[int, ...], name: str) -> None:
+    """Raise `DataError` if the frames of a clip have too many pixels."""
+    if frames * size[0] * size[1] > MAX_CLIP_PIXELS:
+        raise DataError(
+            f"{name} must have at most {MAX_CLIP_PIXELS:,} pixels in all frames, but it has {frames} frames of "
+            f"{size[1]:,} × {size[0]:,}. Scale it down."
+        )
 
 
 def frame_shape(frames: Sequence[Pixels]) -> ImageShape | None:

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from seqloom.core.errors import UsageError
 from seqloom.data.files import expand_home
-from seqloom.data.images import EncodedImage, Image, ImageShape, PixelImage, StoredImage, check_bytes
+from seqloom.data.images import EncodedImage, Image, ImageShape, PixelImage, PixelSource, StoredImage, check_bytes
 
-# a file, the content of a file, pixels (H, W) or (H, W, C), or the handle of an image
-ImageInput = str | Path | bytes | NDArray[np.uint8] | Image
-ONE_IMAGE = (str, Path, bytes, np.ndarray, Image)  # types of a single image
+# a file, the content of a file, pixels (H, W) or (H, W, C), or the handle of an image or a clip
+ImageInput = str | Path | bytes | NDArray[np.uint8] | PixelSource
+ONE_IMAGE = (str, Path, bytes, np.ndarray, PixelSource)  # types of a single image
 MAX_SHOWN_SIDE = 384  # maximum side in pixels of an image in a plot
 ANIMATED = "{lines} with an animated image: only the first frame was used"
 
@@ -22,13 +22,13 @@ def is_blank(image: ImageInput) -> bool:
 
 def name_of(image: ImageInput) -> str:
     """Return the name of a file or handle, or "" for the content of a file and for an array."""
-    if isinstance(image, Image):
+    if isinstance(image, PixelSource):
         return image.name
     return str(image) if isinstance(image, str | Path) else ""
 
 
 def as_image(image: ImageInput) -> Image:
-    """Return the handle of an image. Raise `UsageError` if an array is not an image of bytes."""
+    """Return the handle of an image. Raise `UsageError` if the argument is not an image, such as an array of floats."""
     if isinstance(image, Image):
         return image
     if isinstance(image, str | Path):
@@ -36,6 +36,8 @@ def as_image(image: ImageInput) -> Image:
     if isinstance(image, bytes):
         check_bytes(len(image), "the image")
         return EncodedImage("the image", image)
+    if not isinstance(image, np.ndarray):
+        raise UsageError(f"An image must be a file, the content of a file or an array; got {type(image).__name__}.")
     pixels = image[:, :, None] if image.ndim == 2 else image
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape:
         raise UsageError(

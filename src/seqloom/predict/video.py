@@ -12,9 +12,9 @@ from torch import Tensor
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import one_line
-from seqloom.data.clips import Clip, PixelClip, StoredClip, collate_clips
+from seqloom.data.clips import Clip, EncodedClip, PixelClip, StoredClip, collate_clips
 from seqloom.data.files import expand_home
-from seqloom.data.images import Decoded, ImageShape, Pixels
+from seqloom.data.images import Decoded, ImageShape, Pixels, check_bytes
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words, merge
 from seqloom.evaluate.tagging import TagReport
@@ -37,9 +37,14 @@ LONG = {"{lines} with a long clip: only evenly spaced frames were used": lambda 
 
 
 def as_clip(clip: ImageInput) -> Clip:
-    """Return the handle of a clip. Raise `UsageError` if an array is not a clip of bytes."""
+    """Return the handle of a clip. Raise `UsageError` if the argument is not a clip, such as an array of floats."""
+    if isinstance(clip, Clip):
+        return clip
     if isinstance(clip, str | Path):
         return StoredClip(expand_home(Path(clip)))
+    if isinstance(clip, bytes):
+        check_bytes(len(clip), "the clip")
+        return EncodedClip("the clip", clip)
     if not isinstance(clip, np.ndarray):
         raise UsageError(f"A clip must be a file, a folder of frames or an array; got {type(clip).__name__}.")
     pixels: NDArray[np.uint8] = clip[..., None] if clip.ndim == 3 else clip

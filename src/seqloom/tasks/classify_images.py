@@ -98,4 +98,5 @@ INFO = TaskInfo(
     loss_per="image",
     examples="images",
     example="picture.png",
+    views=("images",),
 )

@@ -70,4 +70,5 @@ INFO = TaskInfo(
     loss_per="clip",
     examples="clips",
     example="clip.gif",
+    views=("images",),
 )

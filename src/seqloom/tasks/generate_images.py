@@ -115,4 +115,5 @@ INFO = TaskInfo(
     loss_per="image",
     pipeline_tag="unconditional-image-generation",
     examples="images",
+    views=("images",),
 )

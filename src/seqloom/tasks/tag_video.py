@@ -137,4 +137,5 @@ INFO = TaskInfo(
     loss_per="frame",
     examples="clips",
     example="clip.gif",
+    views=("images",),
 )

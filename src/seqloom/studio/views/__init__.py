@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from seqloom.studio.endpoints import View
 
 # The first views in the menu. The other views follow.
-MENU = ("runs", "write", "alignment", "heads", "beam", "cell", "gradients", "vectors", "walk", "understand")
+MENU = ("runs", "write", "alignment", "heads", "beam", "cell", "gradients", "vectors", "walk", "understand", "images")
 
 
 def find_views() -> dict[str, View]:

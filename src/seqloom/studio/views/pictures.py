@@ -13,9 +13,17 @@ from fastapi import Response
 from pydantic import BeforeValidator
 
 from seqloom.core.errors import UsageError
-from seqloom.data.images import EncodedImage
+from seqloom.data.images import EncodedImage, Pixels
 from seqloom.predict.image_to_text import ImageQuery, ImageToTextPredictor
-from seqloom.studio.endpoints import Line, TextRequest, pack_arrays, pack_float16, pack_uint8
+from seqloom.studio.endpoints import (
+    Line,
+    PackedArray,
+    RunRequest,
+    TextRequest,
+    pack_arrays,
+    pack_float16,
+    pack_uint8,
+)
 from seqloom.studio.run_folder import OpenRun
 from seqloom.studio.views.attention import alignment_view
 
@@ -32,16 +40,21 @@ def decode_base64(text: object) -> bytes:
         raise ValueError("must be base64") from None
 
 
-class PictureRequest(TextRequest):
-    """A picture, with a text if the model reads one, such as a question."""
+class PictureRequest(RunRequest):
+    """A picture or an animated image."""
 
-    text: Line = ""
     name: Line = "the picture"  # name of the file for messages
     picture: Annotated[bytes, BeforeValidator(decode_base64)]  # content of the file
 
 
+class PictureTextRequest(TextRequest, PictureRequest):
+    """A picture, with a text if the model reads one, such as a question."""
+
+    text: Line = ""
+
+
 @alignment_view.post("/picture", max_bytes=MAX_REQUEST_BYTES)
-def alignment_on_picture(body: PictureRequest, run: OpenRun) -> Response:
+def alignment_on_picture(body: PictureTextRequest, run: OpenRun) -> Response:
     """Return the text that a model writes for a picture, and the attention weights of each word."""
     trained = run.require(ImageToTextPredictor, "a model that describes images")
     if trained.inputs[0] != "image":
@@ -67,10 +80,11 @@ def alignment_on_picture(body: PictureRequest, run: OpenRun) -> Response:
         "words": [word.text for word in words],
         "query": [word.text for word in trained.query_words(query)],
     }
-    pixels = np.broadcast_to(prediction.pixels, (*prediction.pixels.shape[:2], 3))
     return pack_arrays(
-        meta,
-        maps=pack_float16(maps),
-        onQuery=pack_float16(on_query),
-        pixels=pack_uint8(pixels, low=0.0, high=255.0),
+        meta, maps=pack_float16(maps), onQuery=pack_float16(on_query), pixels=pack_pixels(prediction.pixels)
     )
+
+
+def pack_pixels(pixels: Pixels) -> PackedArray:
+    """Encode pixels (…, C) as bytes with three channels."""
+    return pack_uint8(np.broadcast_to(pixels, (*pixels.shape[:-1], 3)), low=0.0, high=255.0)

@@ -23,6 +23,7 @@ const PREFERENCES = {
     vectors: [(run) => run.task === "word-vectors"],
     walk: [hasAlignment, isTranslator, isLanguageModel],
     understand: [(run) => run.task === "tag", (run) => run.task === "classify"],
+    images: [(run) => run.task === "generate-images", (run) => run.task === "classify-images"],
 };
 
 /** The default run of a view. Imported models with untrained layers come last. */

@@ -1,18 +1,14 @@
 // Attention over a picture: one panel for each word that a model writes. The picture is chosen from disk and is sent
 // only to the studio server, which returns the decoded pixels.
 
-import { h, s, formatNumber, roundFloat16, setChildren } from "./dom.js";
+import { h, formatNumber, roundFloat16, setChildren } from "./dom.js";
 import { controls, runPicker, textBox } from "./controls.js";
-import { onThemeChange, table } from "./colour.js";
+import { onThemeChange } from "./colour.js";
 import { figure } from "./figure.js";
 import { outputLine } from "./attention_map.js";
+import { paintPicture, pictureAt, pictureInput, picturePanel } from "./pictures.js";
 
-const MAX_BYTES = 12_000_000; // maximum size of a picture file, as in studio/views/pictures.py
 const PANEL = 168; // pixels of the longer side of a panel
-const LABEL_HEIGHT = 24;
-const FAINT_CONTRAST = 0.45; // contrast of the picture below the weights
-const OPACITY = 0.75; // opacity of the largest weight
-const CHUNK = 0x8000; // bytes that are converted to a string in one call
 
 /** The selected picture {name, content}; it is kept while the page is open, so that runs can be compared on it. */
 let picture = null;
@@ -42,21 +38,12 @@ class PicturePage {
             page.setParams(changes);
             this.load().catch((error) => page.fail(error));
         };
-        const input = h("input", {
-            type: "file",
-            id: "picture-file",
-            accept: "image/*",
-            onchange: () => input.files[0] && this.read(input.files[0]).catch((error) => page.fail(error)),
-        });
         return controls(
             runPicker(page, { value: run.id, onchange: open }),
-            h(
-                "div",
-                { class: "field" },
-                h("label", { for: input.id }, "Picture"),
-                input,
-                h("span", { class: "hint" }, "The picture is sent only to this studio and is not stored."),
-            ),
+            pictureInput(page, (chosen) => {
+                picture = chosen;
+                return this.load();
+            }),
             this.asks && textBox("Question", this.question, (text) => load({ text }), { button: "Ask" }),
             textBox("Force this text", page.params.get("target"), (target) => load({ target }), {
                 button: "Force",
@@ -72,14 +59,6 @@ class PicturePage {
 
     get question() {
         return this.asks ? (this.page.params.get("text") ?? this.run.example.split("\t")[1] ?? "") : "";
-    }
-
-    async read(file) {
-        if (file.size > MAX_BYTES) {
-            throw new Error(`${file.name} must have at most ${MAX_BYTES / 1e6} MB. Choose a smaller picture.`);
-        }
-        picture = { name: file.name.slice(0, 200), content: toBase64(new Uint8Array(await file.arrayBuffer())) };
-        await this.load();
     }
 
     async load() {
@@ -122,27 +101,15 @@ class PicturePage {
         this.figure.element.dataset.shown = String(this.answer.requestId);
     }
 
-    /** A panel with a label, which is drawn as SVG so that it is exported. */
     panel(name, canvas, word) {
-        const [height, width] = this.answer.arrays.pixels.shape;
-        const scale = PANEL / Math.max(height, width);
-        Object.assign(canvas.style, { width: `${Math.round(width * scale)}px`, height: `${Math.round(height * scale)}px` });
-        const text = s("text", { x: 0, y: LABEL_HEIGHT / 2, "dominant-baseline": "central" }, name);
-        const label = s("svg", { class: "picture-label", width: PANEL, height: LABEL_HEIGHT, "aria-hidden": "true" }, text);
-        return h(
-            "div",
-            {
-                class: "picture-panel",
-                role: "img",
-                tabindex: "0",
-                "aria-label": word === null ? name : this.describe(word),
-                onpointermove: (event) => this.tell(event, canvas, word),
-                onpointerleave: () => (this.readout.textContent = ""),
-                onfocus: () => (this.readout.textContent = word === null ? "" : this.describe(word)),
-            },
-            label,
-            canvas,
-        );
+        return picturePanel(name, canvas, {
+            side: PANEL,
+            tabindex: "0",
+            "aria-label": word === null ? name : this.describe(word),
+            onpointermove: (event) => this.tell(event, canvas, word),
+            onpointerleave: () => (this.readout.textContent = ""),
+            onfocus: () => (this.readout.textContent = word === null ? "" : this.describe(word)),
+        });
     }
 
     weightsOf(word) {
@@ -153,29 +120,9 @@ class PicturePage {
     /** The picture, or a grey copy of the picture with the weights of a word in red. */
     paint(word) {
         const { maps, pixels } = this.answer.arrays;
-        const [height, width] = pixels.shape;
         const [, rows, columns] = maps.shape;
-        const weights = word === null ? null : this.weightsOf(word);
-        const colours = table(true);
-        const red = colours.subarray(colours.length - 4 * 32, colours.length - 4 * 32 + 3);
-        const canvas = h("canvas", { class: "picture-canvas", width, height, "aria-hidden": "true" });
-        const pen = canvas.getContext("2d");
-        const image = pen.createImageData(width, height);
-        for (let y = 0, i = 0; y < height; y++) {
-            const row = Math.floor((y * rows) / height);
-            for (let x = 0; x < width; x++, i++) {
-                const rgb = pixels.data.subarray(3 * i, 3 * i + 3);
-                const grey = 255 - FAINT_CONTRAST * (255 - (rgb[0] + rgb[1] + rgb[2]) / 3);
-                const cell = row * columns + Math.floor((x * columns) / width);
-                const opacity = weights ? (OPACITY * weights[cell]) / (maps.high || 1) : 0;
-                for (let c = 0; c < 3; c++) {
-                    image.data[4 * i + c] = weights ? grey + opacity * (red[c] - grey) : rgb[c];
-                }
-                image.data[4 * i + 3] = 255;
-            }
-        }
-        pen.putImageData(image, 0, 0);
-        return canvas;
+        const map = word === null ? null : { values: this.weightsOf(word), rows, columns, high: maps.high };
+        return paintPicture(pictureAt(pixels), map);
     }
 
     /** The location with the largest weight of a word. */
@@ -212,10 +159,4 @@ class PicturePage {
             ]),
         };
     }
-}
-
-function toBase64(bytes) {
-    let text = "";
-    for (let i = 0; i < bytes.length; i += CHUNK) text += String.fromCharCode(...bytes.subarray(i, i + CHUNK));
-    return btoa(text);
 }

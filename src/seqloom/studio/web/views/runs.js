@@ -42,6 +42,7 @@ const VIEW_NAMES = {
     vectors: "vectors",
     walk: "how it works",
     understand: "understand",
+    images: "images",
 };
 
 export async function show(page) {
