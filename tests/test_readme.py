@@ -91,7 +91,7 @@ NEED_DATA = (
 # A training whose options replace the data of the recipe: the name of the recipe does not determine the data
 OTHER_DATA = (
     r"^seqloom train \S+"
-    r"(?=.* data\.corpus=shapes\b|.* data\.corpus=.* init\.from=|.* init\.from=.* data\.corpus=)"
+    r"(?=.* data\.corpus=(?:shapes|glyph-digits)\b|.* data\.corpus=.* init\.from=|.* init\.from=.* data\.corpus=)"
 )
 PRINT_COMMAND = r"(?:echo|printf) [^|>]*"
 SMALL_CORPORA = {  # sizes of generated corpora
@@ -100,6 +100,7 @@ SMALL_CORPORA = {  # sizes of generated corpora
     "names": {"train": 240, "dev": 48, "test": 48},
     "languages": {"train": 136, "dev": 68, "test": 68},
     "shapes": {"train": 24, "dev": 6, "test": 6},
+    "glyph-digits": {"train": 24, "dev": 6, "test": 6},
     "captioned-shapes": {"train": 24, "dev": 6, "test": 6},
     "video-digits": {"train": 64, "dev": 6, "test": 6},
     "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},

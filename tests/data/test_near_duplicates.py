@@ -17,6 +17,7 @@ MAX_DUPLICATE_FRACTION = {
     "digits": 0.0,
     "endings": 0.0,
     "facts": 0.0,
+    "glyph-digits": 0.0,
     "known-facts": 0.0,
     "languages": 0.0,
     "names": 0.0,

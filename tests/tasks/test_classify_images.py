@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_studio_lists_the_run_and_rejects_other_views(run: Path) -> None:
     client = TestClient(make_app(RunFolder(run.parent), "token"), base_url="http://127.0.0.1")
     client.headers["authorization"] = "Bearer token"
     (listed,) = client.post("/api/runs").json()["runs"]
-    assert listed["problem"] is None and listed["ready"] and listed["views"] == []
+    assert listed["problem"] is None and listed["ready"] and listed["views"] == ["images"]
     assert "dev accuracy" in client.post("/api/runs/curves", json={"runs": ["run"]}).json()["curves"]["run"]
     assert client.post("/api/runs/card", json={"run": "run"}).status_code == 200
     for path in ("understand/classify", "cell", "heads"):
@@ -289,6 +290,12 @@ def test_folder_without_two_labels_is_rejected(tmp_path: Path, labels: str, mess
         read(path)
 
 
+def test_classifier_generates_no_images(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", str(run), "--grid", "x.png"]) == 2
+    expected = "is a classifier of images: --grid, --steps-grid and --animation need a model that generates images."
+    assert expected in capsys.readouterr().err
+
+
 def test_unreadable_images_are_listed_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder(tmp_path / "mine")
     for number in (1, 4):
@@ -296,7 +303,8 @@ def test_unreadable_images_are_listed_before_training(tmp_path: Path, capsys: py
     words = ["train", "classify-shapes", "data.corpus=image-files", f"data.train={path}", "images.size=16"]
     assert main([*words, "data.dev_fraction=0.1", "--out", str(tmp_path / "run")]) == 3
     error = capsys.readouterr().err
-    assert "images cannot be read:" in error and "1.png must be an image" in error and "4.png" in error
+    assert re.search("(train|dev|test): [12] of [0-9]+ images cannot be read:", error)
+    assert "1.png must be an image" in error and "4.png" in error
     assert not (tmp_path / "run").exists()
 
 

@@ -105,7 +105,6 @@ def generate(
         rule = "requires beam search: add --beam, for example --beam 5"
     for name in (name for name, is_changed in changed.items() if is_changed):
         raise UsageError(f"--{name.replace('_', '-')} {rule}.")
-    has_images = any((grid, steps_grid, animation))
     any_model = load(run, device)
     if isinstance(any_model, ImageGeneratorPredictor):
         is_text = any((prompt, table, beam, stop, max_tokens != MAX_TOKENS, min_tokens, allow_unknown))
@@ -113,9 +112,10 @@ def generate(
             raise UsageError(f"{run} generates images: only --samples, --seed and the names of image files apply.")
         write_generated_images(any_model, grid, steps_grid, animation, samples, seed)
         return
+    if any((grid, steps_grid, animation)):
+        needed = "--grid, --steps-grid and --animation need a model that generates images"
+        raise UsageError(f"{run} is {any_model.description}: {needed}.")
     model = any_model if isinstance(any_model, LanguageModelPredictor) else load(run, device, LanguageModelPredictor)
-    if has_images:
-        raise UsageError(f"{run} generates text: --grid, --steps-grid and --animation need a model of images.")
     samples = samples or 1
     if table is not None:
         file = TableFile(table, column, out, model)

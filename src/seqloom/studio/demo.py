@@ -42,10 +42,10 @@ class Demo:
 CHARACTER_LM = ("model.hidden=128", "model.embedding=32", "model.dropout=0", "train.epochs=3")
 CLDR_PHRASES = ("data.kinds=[full date, countries]", "data.train=4000", "tokenizer.size=800", "batch.dev_pairs=100")
 SHORT_CONTEXT = ("batch.length=64", "model.positions.max_length=64")
-DRAW_SHAPES = (
-    "data={corpus: shapes, side: 24}",
-    *("model.steps=8", "model.hidden=96", "model.attention.read=5", "batch.size=32"),
-    *("train.epochs=null", "train.steps=500", "train.warmup=20", "train.lr=2e-3"),
+DRAW_DIGITS = (
+    "data={corpus: glyph-digits, side: 16, height: 0.75}",
+    *("model.steps=6", "model.hidden=96", "model.attention.read=5", "batch.size=32"),
+    *("train.epochs=null", "train.steps=1500", "train.warmup=20", "train.lr=2e-3"),
 )
 # The longest runs come first, so that both processes are busy until the end.
 MODELS = (
@@ -94,7 +94,7 @@ MODELS = (
     ),
     Demo("words", "word2vec word vectors", "word2vec-pydocs", ("train.epochs=20",)),
     Demo("hmm-tagger", "a hidden Markov model tagger", "hmm-tag-people", ("data.train=6000",)),
-    Demo("draw", "DRAW, which draws coloured shapes step by step", "draw-mnist", DRAW_SHAPES),
+    Demo("draw", "DRAW, which draws digits step by step", "draw-mnist", DRAW_DIGITS),
 )
 
 

@@ -82,7 +82,7 @@ class ImageTask(Task[R, M]):
             try:
                 notes += [f"{split}: {note}" for note in self.table(split).fill()]
             except DataError as error:
-                problems.append(str(error))
+                problems.append(f"{split}: {error}")
         if problems:
             raise DataError("\n".join(problems))
         return notes
