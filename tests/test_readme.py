@@ -103,6 +103,7 @@ SMALL_CORPORA = {  # sizes of generated corpora
     "glyph-digits": {"train": 24, "dev": 6, "test": 6},
     "captioned-shapes": {"train": 24, "dev": 6, "test": 6},
     "video-digits": {"train": 64, "dev": 6, "test": 6},
+    "toy-pairs": {"train": 200, "dev": 20, "test": 20},
     "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},
 }
 TICKETS = [("the printer smokes", "it"), ("my invoice is wrong", "billing")]
@@ -194,6 +195,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         Path(f"mine.{ending}").write_text(f"{numbers[7][side]}\n{numbers[70][side]}\n", "utf-8")
         Path(f"corpus.{ending}").write_text("".join(f"{pair[side]}\n" for pair in numbers), "utf-8")
     Path("pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in numbers), "utf-8")
+    notes = "".join(f"{one} were sold. The shop is open.\t{one}\n" for one, _ in numbers)
+    Path("notes.tsv").write_text(f"body\tsummary\n{notes}", "utf-8")
     rows = [f"{n},a {word} film no {n},{stars}\n" for n in range(60) for word, stars in (("funny", 5), ("dull", 1))]
     Path("reviews.csv").write_text("id,review,stars\n" + "".join(rows), "utf-8")
     tickets = [f'{n},"Hi 👋,\n{text} no ""{n}""!",{queue}\n' for n in range(40) for text, queue in TICKETS]

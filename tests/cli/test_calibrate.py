@@ -145,6 +145,6 @@ def test_model_no_better_than_its_baseline_is_reported(seqloom: Any, run: Path, 
     assert result.code == 0
     note = "the model is no better than always predicting the most frequent label: accuracy 0.0000, baseline 1.0000"
     assert note in result.err
-    assert list(baseline_notes({"bleu": 3.0, "copy_bleu": 2.9})) == []
-    (note,) = baseline_notes({"bleu": 3.0, "copy_bleu": 3.0})
-    assert note.startswith("the model is no better than copying")
+    assert list(baseline_notes({"bleu": 3.0, "baseline_bleu": 2.9})) == []
+    (note,) = baseline_notes({"bleu": 3.0, "baseline_bleu": 3.0})
+    assert note.startswith("the model is no better than its baseline: BLEU 3.00, baseline 3.00")

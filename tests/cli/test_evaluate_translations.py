@@ -98,18 +98,23 @@ def test_metrics_are_saved_for_compare(seqloom: Any, run: Path) -> None:
     assert all(isinstance(value, float) for value in row["metrics"].values())
 
 
-def test_copy_baseline_is_reported_for_cldr_but_not_for_train(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baseline_is_computed_if_the_recipe_names_it(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(trained).task()
     pairs = [
         ParallelExample(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")
     ]
-    created = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
+    created = replace(task.corpus, splits={"train": pairs[:2], "dev": pairs[2:]})
     monkeypatch.setattr(task, "corpus", created)
+    assert task.baseline_metrics("dev") == {}
+    monkeypatch.setattr(task, "recipe", replace(task.recipe, baseline="nearest"))
     expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score
-    assert task.copy_metrics("dev") == {"copy_bleu": expected}
-    assert task.copy_metrics("train") == {}
-    monkeypatch.setattr(task, "corpus", replace(created, name="parallel"))
-    assert task.copy_metrics("dev") == {}
+    assert task.baseline_metrics("dev") == {"baseline_bleu": expected}
+    assert task.baseline_metrics("train") == {}
+    monkeypatch.setattr(task, "corpus", replace(created, splits={"other": pairs}))  # pairs without training data
+    assert task.baseline_metrics("other") == {}
+    monkeypatch.setattr(task, "corpus", created)
+    monkeypatch.setattr(task, "recipe", replace(task.recipe, metrics=("exact_match", "chrf")))
+    assert list(task.baseline_metrics("dev")) == ["baseline_exact_match", "baseline_chrf"]
 
 
 def test_control_characters_are_escaped(seqloom: Any, run: Path, tmp_path: Path) -> None:

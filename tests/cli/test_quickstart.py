@@ -29,7 +29,7 @@ def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, workdir: Pa
     assert all(lines.count("\n") == len(watched) for _, lines in rounds)
     figures = translator.run.metrics("test")
     assert f"BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}" in shown.out
-    assert f"training phrase): BLEU {figures['copy_bleu']:.2f}" in shown.out
+    assert f"training phrase): BLEU {figures['baseline_bleu']:.2f}" in shown.out
     assert f"{figures['alignment_accuracy']:.1%} of the target words attend to the correct source word" in shown.out
     if "The plot was not written" not in shown.out:
         assert (workdir / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
@@ -108,14 +108,14 @@ def test_stopped_quickstart_is_resumed_and_evaluated(
     stopped = seqloom("quickstart", *TINY)
     assert stopped.code == 75 and "3. The test split" not in stopped.out
     assert "To resume: seqloom quickstart --resume runs/quickstart-en-fr" in stopped.err
-    assert "training was interrupted: the model is no better than copying" in stopped.err
+    assert "training was interrupted: the model is no better than its baseline" in stopped.err
     monkeypatch.undo()
     monkeypatch.chdir(workdir)
     shutil.copytree("runs/quickstart-en-fr", "other/place")
     for run, words in (("runs/quickstart-en-fr", TINY), ("other/place", ["--resume", "other/place"])):
         shown = seqloom("quickstart", *words)
         assert shown.code == 0, shown.err
-        assert f"Resuming {run}" in shown.out and "note: the model is no better than copying" in shown.out
+        assert f"Resuming {run}" in shown.out and "note: the model is no better than its baseline" in shown.out
         assert results(shown.out) == results(whole.out) and Path(run, "metrics/test.json").is_file()
         assert "attends" not in shown.out and "of the target words attend to the correct source word" in shown.out
         if "The plot was not written" not in shown.out:

@@ -16,7 +16,10 @@ _GLUE = ["a fine film .", "dull and long .", "re-imagining of humor .", "-lrb- n
 
 
 def _conllu(words: list[tuple[str, str]], text: str) -> str:
-    rows = [f"{n}\t{word}\t_\t{tag}\tX{tag}\t_\t0\troot\t_\t_" for n, (word, tag) in enumerate(words, start=1)]
+    rows = [
+        f"{n}\t{word}\t_\t{tag}\tX{tag}\t_\t{n - 1}\t{'dep' if n > 1 else 'root'}\t_\t_"
+        for n, (word, tag) in enumerate(words, start=1)
+    ]
     return "\n".join([f"# text = {text}", *rows, "", ""])
 
 
@@ -87,6 +90,7 @@ FILES = {
     "wnut17/emerging.dev.conll.gz": "Bob\tB-person\nran\tO\n\n",
     "wnut17/emerging.test.annotated.gz": "&\tO\nCy\tB-person\nDoe\tI-person\n\n",
     "table.csv": "text,label\n" + "".join(f'"text, no. {n}",{"good" if n % 3 else "bad"}\n' for n in range(40)),
+    "trees.conllu": "".join(_conllu([("Go", "VERB"), (f"home{n}", "NOUN")], f"Go home{n}") for n in range(40)),
     "mine.conll": "".join(f"Ann{n} B-PER\nran O\n. O\n\n" for n in range(40)),
     **{f"names/{language}.txt": "".join(f"{language[:4]}{n:c}\n" for n in range(97, 120)) for language in LANGUAGES},
 }
@@ -96,6 +100,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "languages": {"train": 102, "dev": 34, "test": 34},
     "table": {"train": "table.csv"},
     "conll": {"train": "mine.conll"},
+    "conllu-trees": {"train": "trees.conllu"},
     "sentence-pairs": {"train": "pairs.tsv"},
     "choices": {"train": "choices.jsonl"},
     "squad-files": {"train": "mine.json"},

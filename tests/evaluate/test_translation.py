@@ -174,11 +174,11 @@ def test_report_contains_scores_metrics_and_length_buckets() -> None:
         target_language="de",
         decoding="beam 5",
         before={"loss": 1.0, "perplexity": math.e},
-        after={"copy_bleu": 3.0},
+        after={"baseline_bleu": 3.0},
     )
     scores = score_translations(hypotheses, expected, language="de")
-    assert result.metrics == {"loss": 1.0, "perplexity": math.e, **scores.metrics, "copy_bleu": 3.0}
-    assert [*result.metrics][:2] == ["loss", "perplexity"] and [*result.metrics][-1] == "copy_bleu"
+    assert result.metrics == {"loss": 1.0, "perplexity": math.e, **scores.metrics, "baseline_bleu": 3.0}
+    assert [*result.metrics][:2] == ["loss", "perplexity"] and [*result.metrics][-1] == "baseline_bleu"
     assert result.signatures == scores.signatures
     assert [(row.low, row.high, row.pairs) for row in result.by_length] == [(2, 2, 40)]
     assert (result.unit, result.decoding, result.hypotheses) == ("words", "beam 5", hypotheses)

@@ -33,6 +33,9 @@ METRICS = {
     "bleu": "BLEU",
     "chrf": "chrF",
     "exact_match": "exact",
+    "rouge_l": "ROUGE-L",
+    "labelled_attachment": "LAS",
+    "valid_python": "valid Python",
     "success": "success",
     "masked_accuracy": "masked",
     "next_accuracy": "next",
@@ -63,7 +66,8 @@ METRICS = {
     "rmse_filtered": "filtered",
     "rmse_smoothed": "smoothed",
 }
-TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # metrics that are comparable only for equal data and decoding
+# Metrics that are comparable only for equal data and decoding
+TRANSLATION_METRICS = ("bleu", "chrf", "exact_match", "rouge_l", "labelled_attachment", "valid_python")
 PER_TOKEN_METRICS = ("loss", "perplexity")  # metrics that are comparable only for equal tokenizers
 IMPORTED_CORPORA = ("none", "imported", "imported-pairs")  # corpora of imported models
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}

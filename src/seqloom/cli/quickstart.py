@@ -160,7 +160,7 @@ def warn_if_poor(training: "Training", metrics: Mapping[str, float], stop: "Stop
     stop.withdraw(stop.signal)
     with stop.interruptible(), suppress(Interrupted):  # a second Ctrl-C skips the note
         if "bleu" in metrics:
-            notes = baseline_notes({**metrics, **training.task.copy_metrics("dev")})
+            notes = baseline_notes({**metrics, **training.task.baseline_metrics("dev")})
             print_notes(f"training was interrupted: {note}" for note in notes)
 
 
@@ -176,8 +176,8 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
     metrics, path = result.metrics, shlex.quote(str(folder))
     print(f"\n3. The test split, {len(result.lines):,} phrases that are not in the training data ({result.decoding}):")
     print(f"   BLEU {metrics['bleu']:.2f}   chrF {metrics['chrf']:.2f}   exactly right {metrics['exact_match']:.2%}")
-    if "copy_bleu" in metrics:
-        print(f"   baseline (the translation of the most similar training phrase): BLEU {metrics['copy_bleu']:.2f}")
+    if "baseline_bleu" in metrics:
+        print(f"   baseline (the translation of the most similar training phrase): BLEU {metrics['baseline_bleu']:.2f}")
     for note in baseline_notes(metrics):
         print(f"   note: {note}")
     print("\n4. Attention: the source words used for each target word. The training data has no alignments:")

@@ -6,14 +6,23 @@ BASELINES = {  # the metric that a baseline is compared with, its title, and the
     "majority": ("accuracy", "accuracy", "always predicting the most frequent label"),
     "chance": ("accuracy", "accuracy", "choosing an option at random"),
     "constant_f1": ("micro_f1", "micro F1", "always predicting the same labels"),
-    "copy_bleu": ("bleu", "BLEU", "copying the translation of the most similar training sentence"),
+    **{
+        f"baseline_{name}": (name, title, "its baseline")
+        for name, title in (
+            *(("bleu", "BLEU"), ("chrf", "chrF"), ("exact_match", "exact match")),
+            *(("rouge_1", "ROUGE-1"), ("rouge_2", "ROUGE-2"), ("rouge_l", "ROUGE-L")),
+            *(("labelled_attachment", "LAS"), ("unlabelled_attachment", "UAS")),
+        )
+    },
 }
+TEXT_METRICS = ("rouge_1", "rouge_2", "rouge_l", "labelled_attachment", "unlabelled_attachment")
 CAPTION_METRICS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider_d")
 PERCENT_METRICS = (
     "bleu",
     "bleu_lowercase",
     "chrf",
-    "copy_bleu",
+    *TEXT_METRICS,
+    *(f"baseline_{name}" for name in ("bleu", "chrf", *TEXT_METRICS)),
     *CAPTION_METRICS,
 )  # metrics that are multiplied by 100
 # Metrics of labels, tags, scores and answers, with the most important metric first.
@@ -25,6 +34,8 @@ HIGHER_IS_BETTER = (
     *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
     *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
     *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
+    *TEXT_METRICS,
+    *("valid_trees", "valid_python"),
     *ANSWER_METRICS,
     *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
     *("samples_f1", "subset_accuracy", "micro_average_precision", "weighted_f1", "tag_macro_f1", "sentence_accuracy"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import is_unspaced
+from seqloom.evaluate.text_metrics import BASELINE_VALUES, TextMetric, additional_metrics
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -23,7 +24,8 @@ MIN_BUCKET_SIZE = 20  # number of sentences; smaller buckets are merged, because
 
 @dataclass(frozen=True)
 class TranslationScores:
-    metrics: dict[str, float]  # bleu, bleu_lowercase and chrf from 0 to 100; exact_match from 0 to 1
+    # bleu, bleu_lowercase and chrf from 0 to 100; exact_match from 0 to 1; the metrics that the recipe names
+    metrics: dict[str, float]
     signatures: dict[str, str]  # sacrebleu signatures of bleu, bleu_lowercase and chrf
 
 
@@ -61,6 +63,7 @@ class TranslationReport(TranslationScores):
     lines: list[TranslatedLine]  # lines in the order of the split
     notes: tuple[str, ...] = ()  # remarks for the user, without a full stop
     language: str = ""  # language of the references
+    baseline: str = ""  # description of the baseline of the recipe, if it was computed
 
     @property
     def hypotheses(self) -> list[str]:
@@ -87,16 +90,17 @@ def report(
     source_language: str,
     target_language: str,
     decoding: str,
+    metrics: Sequence[TextMetric] = (),
     before: Mapping[str, float] | None = None,
     after: Mapping[str, float] | None = None,
 ) -> TranslationReport:
     """Evaluate translations.
 
     `before` and `after` are additional metrics, which come before and after the metrics of translations:
-    loss and perplexity before; alignment_error_rate and copy_bleu after.
+    loss and perplexity before; alignment_error_rate and baseline_bleu after.
     """
     hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
-    scores = score_translations(hypotheses, references, language=target_language)
+    scores = score_translations(hypotheses, references, language=target_language, metrics=metrics)
     lengths = [sentence_length(line.source, source_language) for line in lines]
     return TranslationReport(
         metrics={**(before or {}), **scores.metrics, **(after or {})},
@@ -125,8 +129,10 @@ def describe_decoding(options: "BeamConfig") -> str:
     return ", ".join(parts)
 
 
-def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> TranslationScores:
-    """Compute all metrics of translations with one reference each.
+def score_translations(
+    hypotheses: Sequence[str], references: Sequence[str], *, language: str, metrics: Sequence[TextMetric] = ()
+) -> TranslationScores:
+    """Compute BLEU, chrF, exact match and the named metrics of translations with one reference each.
 
     `language` is the language of the references, or "" if it is unknown.
     """
@@ -138,12 +144,21 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, 
         "bleu_lowercase": bleu_metric(bleu_tokenizer(language), lowercase=True),
         "chrf": CHRF(),
     }
-    metrics = {name: scorer.corpus_score(hypotheses, [references]).score for name, scorer in scorers.items()}
+    values = {name: scorer.corpus_score(hypotheses, [references]).score for name, scorer in scorers.items()}
     pairs = zip(references, hypotheses, strict=True)
     lines = [TranslatedLine("", reference, hypothesis) for reference, hypothesis in pairs]
     counted = [line for line in lines if line.reference.strip() or line.hypothesis.strip()]  # leave out blank pairs
-    metrics["exact_match"] = sum(line.is_exact for line in counted) / max(len(counted), 1)
-    return TranslationScores(metrics, {name: str(scorer.get_signature()) for name, scorer in scorers.items()})
+    values["exact_match"] = sum(line.is_exact for line in counted) / max(len(counted), 1)
+    values |= additional_metrics(metrics, hypotheses, references)
+    return TranslationScores(values, {name: str(scorer.get_signature()) for name, scorer in scorers.items()})
+
+
+def score_baseline(
+    predictions: Sequence[str], references: Sequence[str], *, language: str, metrics: Sequence[TextMetric]
+) -> dict[str, float]:
+    """Compute the named metrics of a baseline: `baseline_bleu` for bleu."""
+    values = score_translations(predictions, references, language=language, metrics=metrics).metrics
+    return {f"baseline_{name}": values[name] for metric in metrics for name in BASELINE_VALUES[metric]}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> float:

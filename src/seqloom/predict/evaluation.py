@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # The names of metrics for display, in the order that `metric_lines` uses.
 LABELS = {
     "bleu": "BLEU",
+    "baseline_bleu": "  baseline",
     "bleu_lowercase": "BLEU, lowercased",
     "bleu_1": "BLEU-1",
     "bleu_2": "BLEU-2",
@@ -35,9 +36,23 @@ LABELS = {
     "bleu_4": "BLEU-4",
     "cider_d": "CIDEr-D",
     "chrf": "chrF",
+    "baseline_chrf": "  baseline",
     "character_error_rate": "character error rate",
     "word_error_rate": "word error rate",
     "exact_match": "exact match",
+    "baseline_exact_match": "  baseline",
+    "rouge_1": "ROUGE-1",
+    "baseline_rouge_1": "  baseline",
+    "rouge_2": "ROUGE-2",
+    "baseline_rouge_2": "  baseline",
+    "rouge_l": "ROUGE-L",
+    "baseline_rouge_l": "  baseline",
+    "labelled_attachment": "LAS",
+    "baseline_labelled_attachment": "  baseline",
+    "unlabelled_attachment": "UAS",
+    "baseline_unlabelled_attachment": "  baseline",
+    "valid_trees": "valid trees",
+    "valid_python": "valid Python",
     "accuracy": "accuracy",
     "follow_up_accuracy": "  follow-up questions",
     "choice_accuracy": "  multiple choice",
@@ -81,7 +96,6 @@ LABELS = {
     "alignment_error_rate_chance": "  chance baseline",
     "alignment_accuracy": "alignment accuracy",
     "alignment_slots": "fully aligned slots",
-    "copy_bleu": "copying baseline BLEU",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "rmse": "root mean square error",
@@ -208,7 +222,7 @@ def metric_lines(
 
 def format_value(name: str, value: float) -> str:
     """Format the value of a metric. `exact_match` is a percentage."""
-    return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
+    return f"{100 * value:.2f} %" if name.endswith("exact_match") else format_metric(name, value)
 
 
 class MetricsEvaluation(Evaluation):

@@ -51,6 +51,7 @@ class TranslationEvaluation(Evaluation):
             **report.metrics,
             "signatures": report.signatures,
             "decoding": report.decoding,
+            **({"baseline": report.baseline} if report.baseline else {}),
             "length_unit": report.unit,
             "by_length": report.by_length,
             "examples": report.examples(),
@@ -70,6 +71,8 @@ class TranslationEvaluation(Evaluation):
         yield f"{self.model.name} on {self.data}: {pairs}; {report.decoding}"
         signatures = {name: f"   {signature}" for name, signature in report.signatures.items()}
         yield from metric_lines(report.metrics, signatures, loss="loss, nats per token", ordered=True)
+        if report.baseline:
+            yield f"  baseline: {report.baseline}"
         yield f"  BLEU by length of the source:\n    {report.unit:>12}  {'pairs':>7}  {'BLEU':>6}"
         for row in report.by_length:
             lengths = f"{row.low}" if row.low == row.high else f"{row.low} to {row.high}"

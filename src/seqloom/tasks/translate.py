@@ -1,5 +1,8 @@
 """Translation: an encoder–decoder reads a sentence of one language and writes it in another.
 
+The task also serves other text-to-text tasks, such as summaries: `metrics` names the metrics that suit the targets,
+and `baseline` names the baseline that the evaluation scores with these metrics.
+
 One tokenizer is trained on both sides of the training data. END follows the source and the target, and the decoder
 starts with END. The loss is −log p of each target token, including END, given the source and the previous target
 tokens.
@@ -20,21 +23,22 @@ from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
+from seqloom.data.baselines import BASELINES, BaselineName
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
-from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, map_batches, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
 from seqloom.evaluate.perplexity import exp
+from seqloom.evaluate.text_metrics import TextMetric, metric_of
 from seqloom.evaluate.translation import (
     TranslatedLine,
     TranslationReport,
-    bleu,
     describe_decoding,
     report,
+    score_baseline,
     score_translations,
 )
 from seqloom.models import MODELS
@@ -84,13 +88,22 @@ class Recipe(InitRecipe):
     )
     loss: LossConfig = LossConfig()
     decode: BeamConfig = BeamConfig()  # default search settings
-    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # dev metric that selects the best checkpoint
+    # Metrics that suit the targets: rouge for summaries, attachment for dependency trees, python for code. BLEU, chrF
+    # and exact match are always computed; a baseline is scored with the named metrics only.
+    metrics: tuple[TextMetric, ...] = ("bleu",)
+    baseline: BaselineName | None = None  # baseline that `evaluate` scores with these metrics
+    # dev metric that selects the best checkpoint
+    monitor: Literal["loss", "bleu", "chrf", "exact_match", "rouge_l", "labelled_attachment"] = "loss"
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.monitor != "loss" and self.batch.dev_pairs == 0:
             yield f"monitor {self.monitor} needs translations of dev: set batch.dev_pairs above 0, or to null"
+        if (metric := metric_of(self.monitor)) not in (None, *self.metrics):
+            yield f"monitor {self.monitor} needs the metric {metric}: add it to metrics"
+        if len(set(self.metrics)) < len(self.metrics):
+            yield f"metrics must be different, got {', '.join(self.metrics)}"
         if self.dropout and self.batch.max_shapes is not None:
             yield "tokenizer.dropout changes the lengths in every epoch, so batch.max_shapes must be null"
         if self.loss.consistency and self.has_hard_attention:
@@ -261,7 +274,9 @@ class Task(BatchedTask[Recipe, Any]):
             return metrics
         lines = self.translate(model, "dev", replace(GREEDY, max_length=self.max_generated), chosen)
         hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
-        return metrics | score_translations(hypotheses, references, language=self.corpus.languages[1]).metrics
+        language = self.corpus.languages[1]
+        scores = score_translations(hypotheses, references, language=language, metrics=self.recipe.metrics)
+        return metrics | scores.metrics
 
     def mean_target_length(self) -> float:
         return float(self.side_tokens("dev", "target").lengths.mean())
@@ -279,10 +294,12 @@ class Task(BatchedTask[Recipe, Any]):
             source_language=self.corpus.languages[0],
             target_language=self.corpus.languages[1],
             decoding=describe_decoding(options) + ("" if terms is None else ", glossary"),
+            metrics=self.recipe.metrics,
             before=self.losses(model, split),
-            after={**self.alignment(model, split), **self.copy_metrics(split)},
+            after={**self.alignment(model, split), **(baseline := self.baseline_metrics(split))},
         )
-        return replace(translation_report, notes=tuple(self.truncation_notes(split)))
+        described = BASELINES[self.recipe.baseline].description if self.recipe.baseline and baseline else ""
+        return replace(translation_report, notes=tuple(self.truncation_notes(split)), baseline=described)
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
@@ -329,12 +346,14 @@ class Task(BatchedTask[Recipe, Any]):
                 lines[index] = TranslatedLine(pair.source, pair.target, text)
         return [lines[index] for index in indices]
 
-    def copy_metrics(self, split: str) -> dict[str, float]:
-        """Return the BLEU of the copy baseline on `cldr`, whose dev and test sentences recombine training parts."""
-        if self.corpus.name != "cldr" or split == "train":
+    def baseline_metrics(self, split: str) -> dict[str, float]:
+        """Return the metrics of the baseline of the recipe, which is computed from the training pairs."""
+        if self.recipe.baseline is None or split == "train" or "train" not in self.corpus.splits:
             return {}
-        hypotheses = copy_baseline(self.corpus.split("train"), self.texts(split, "source"))
-        return {"copy_bleu": bleu(hypotheses, self.texts(split, "target"), language=self.corpus.languages[1])}
+        predict = BASELINES[self.recipe.baseline].predict
+        predictions = predict(self.corpus.split("train"), self.texts(split, "source"))
+        references, language = self.texts(split, "target"), self.corpus.languages[1]
+        return score_baseline(predictions, references, language=language, metrics=self.recipe.metrics)
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:

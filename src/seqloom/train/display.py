@@ -17,6 +17,9 @@ from seqloom.train import events as e
 # The metrics that are displayed for each kind of model. The log contains all metrics.
 HEADLINES = (
     ("loss", "perplexity", "bits_per_character"),
+    ("loss", "perplexity", "rouge_1", "rouge_l"),
+    ("loss", "perplexity", "labelled_attachment", "unlabelled_attachment", "valid_trees"),
+    ("loss", "perplexity", "exact_match", "chrf", "valid_python"),
     ("loss", "perplexity", "bleu", "exact_match"),
     ("loss", "accuracy", "macro_f1"),
     ("loss", "average_precision", "micro_f1", "macro_f1", "subset_accuracy"),

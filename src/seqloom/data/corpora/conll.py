@@ -26,8 +26,9 @@ from seqloom.data.splits import Read, check_files, load_files
 SUMMARY = "your own tagged sentences: CoNLL columns, one word per line, or CoNLL-U"
 FORM = "token-classification"
 Field = Literal["upos", "xpos", "feats", "deprel"]
+Column = Field | Literal["head"]  # a field that is read but is not a tag
 TagScheme = Literal["auto", "plain", "IOB1", "IOB2", "BIOES"]
-_FIELDS: Mapping[str, int] = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
+_FIELDS: Mapping[str, int] = {"upos": 3, "xpos": 4, "feats": 5, "head": 6, "deprel": 7}
 _COLUMNS = 10
 _BILOU = {"L": "E", "U": "S"}
 
@@ -127,7 +128,7 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
     return _require_words(path, sentences)
 
 
-def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
+def read_conllu(path: Path, tag: Column = "upos") -> list[Sentence]:
     """Read CoNLL-U sentences with one of the fields as tags."""
     sentences = [Sentence()]
     covered = 0  # the last word of a multiword token: 4 after 3-4
@@ -149,7 +150,7 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
     return _require_words(path, sentences)
 
 
-def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, sentence: Sentence, covered: int) -> int:
+def _read_word(path: Path, number: int, cells: Sequence[str], tag: Column, sentence: Sentence, covered: int) -> int:
     name, form = cells[0], cells[1].strip()
     has_space = "SpaceAfter=No" not in cells[9].split("|")
     if "." in name:  # an empty node, which has no text
