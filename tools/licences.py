@@ -28,8 +28,10 @@ FROM_LICENCE_FILES = {
     "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
     "docutils": "public domain; contains parts under BSD-2-Clause, BSD-3-Clause, PSF-2.0 and GPL-3.0-or-later",
     "easy-vqa": "MIT",
+    "espeakng-loader": "none stated for the loader; contains espeak-ng, GPL-3.0-or-later",
     "kenlm": "LGPL-2.1-or-later",
     "num2words": "LGPL-2.1-or-later",
+    "soundfile": "BSD-3-Clause; contains libsndfile, LGPL-2.1-or-later",
     "torch": "BSD-3-Clause; contains parts under Apache-2.0, BSD-2-Clause, BSL-1.0 and MIT",
 }
 # SPDX identifiers for the names in older metadata.
@@ -59,6 +61,11 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 - **num2words is under the LGPL and is optional.** Only the extra `corpora` installs it, and only the corpora `cldr` and
   `languages` import it, to spell out numbers. Everything else works without num2words. It is
   imported unchanged, as a separate package.
+- **espeakng-loader contains espeak-ng, which is under the GPL, and is optional.** Only the extra `speech` installs it,
+  not `all`. Only the corpora of synthetic speech use it: seqloom starts espeak-ng as a separate process
+  (`data/espeak_process.py`) and contains neither its code nor its voices.
+- soundfile contains the library libsndfile, which is under the LGPL. It is optional (extra `sounds`) and imported
+  unchanged, to read FLAC and OGG files.
 - gensim and kenlm are also under the LGPL. seqloom never imports them. Only tests and benchmarks use
   them, for comparison.
 - The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes no such file.

@@ -67,6 +67,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{name: {"corpus": name} for name in corpora.CORPORA},
     **{name: {"corpus": name, **settings} for name, settings in SETTINGS.items()},
     **{name: {"corpus": name, **SIZES} for name in ("cldr", "facts", "known-facts", "toys")},
+    "spoken-phonemes": {"corpus": "spoken-phonemes", "train": 12, "dev": 3, "test": 3},
     "people": {"corpus": "people", "train": 3000, "dev": 300, "test": 300},
     "text": {"corpus": "text", "train": "mine.txt"},
     "text paragraphs": {"corpus": "text", "train": "mine.txt", "documents": "paragraph", "dev_fraction": 0.2},

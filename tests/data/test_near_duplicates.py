@@ -29,6 +29,8 @@ MAX_DUPLICATE_FRACTION = {
     "scene-likeness": 0.0,
     "scene-questions": 0.0,
     "shapes": 0.0,
+    "spoken-numbers": 0.0,
+    "spoken-phonemes": 0.0,
     "toys": 0.0,
     "track": 0.0,
     "video-digits": 0.0,
@@ -48,6 +50,8 @@ SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full 
     "scene-claims": {"train": 3000, "dev": 300, "test": 300},
     "scene-likeness": {"train": 3000, "dev": 300, "test": 300},
     "scene-questions": {"train": 3000, "dev": 300, "test": 300},
+    "spoken-numbers": {"train": 600, "dev": 60, "test": 60},
+    "spoken-phonemes": {"train": 30, "dev": 6, "test": 6},
     "video-digits": {"train": 1000, "dev": 100, "test": 100},
 }
 
@@ -76,7 +80,7 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield example.image.sha256
         case "video":
             yield example.clip.sha256
-        case "transcription":
+        case "transcription" | "sound-labels":
             yield example.text
         case "tracks":
             yield example.observed.tobytes()

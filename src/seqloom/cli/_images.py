@@ -14,6 +14,7 @@ from seqloom.core.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor
     from seqloom.predict.generate_images import ImageGeneratorPredictor
+    from seqloom.predict.sound import SoundTagger, TaggedSound
     from seqloom.predict.video import TaggedClip, VideoTaggerPredictor
 
 GENERATED_IMAGES = 64  # number of images that `seqloom generate` draws by default
@@ -88,8 +89,8 @@ def check_image_path(path: Path, option: str, suffix: str) -> None:
     check_writable(path)
 
 
-def tag_clips(
-    model: "VideoTaggerPredictor",
+def tag_frames(
+    model: "VideoTaggerPredictor | SoundTagger",
     paths: list[str] | None,
     table: Path | None,
     columns: list[str] | None,
@@ -98,17 +99,18 @@ def tag_clips(
     batch: int,
     window: int | None,
 ) -> None:
-    """Print the labels of the frames of clips; with `out`, plot the frames of a single clip with their labels."""
+    """Print the labels of the frames of clips or sounds; with `out`, plot a single clip or sound with its labels."""
     if table is not None:
         rows = TableFile(table, columns, out, model)
         rows.write(model, model.tag(rows.texts, batch_size=batch))
         return
     if out is not None and len(paths or ()) != 1:
-        raise UsageError("--out requires --in, or a single clip: the frames of the clip are drawn.")
+        unit = model.inputs[0]
+        raise UsageError(f"--out requires --in, or one {unit}: the frames of the {unit} are drawn.")
     check_plot_path(out)
     lines, size = open_lines(paths, batch, window, are_paths=True)
 
-    def draw(answers: "Iterable[TaggedClip]") -> "Iterator[TaggedClip]":
+    def draw(answers: "Iterable[TaggedClip | TaggedSound]") -> "Iterator[TaggedClip | TaggedSound]":
         for answer in answers:
             if out is not None:
                 write_plot(out, model.draw_tags(answer))

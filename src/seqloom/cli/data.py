@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
-MAX_IMAGES, MAX_CLIPS, MAX_RECORDINGS = 50, 6, 24  # maximum number of images, clips and recordings in a plot
-IMAGE_FORMS = ("image-classification", "image-captioning", "video", "visual-question-answering", "transcription")
+MAX_IMAGES, MAX_CLIPS = 50, 6  # maximum number of images and of clips in a plot
+MAX_RECORDINGS, MAX_SOUNDS = 24, 8  # maximum number of writings and of sounds in a plot
+IMAGE_FORMS = ("image-classification", "image-captioning", "video", "visual-question-answering")
+RECORDING_FORMS = ("transcription", "sound-labels")
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -71,8 +73,8 @@ def show(
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
     module = corpora.find(corpus)
     config = build(module.Config, mapping, source=f"corpus {corpus}")
-    if out is not None and module.FORM not in IMAGE_FORMS:
-        raise UsageError(f"--out requires a corpus of images, clips or pen strokes; {corpus} has none.")
+    if out is not None and module.FORM not in (*IMAGE_FORMS, *RECORDING_FORMS):
+        raise UsageError(f"--out requires a corpus of images, clips, sounds or pen strokes; {corpus} has none.")
     check_plot_path(out)
     with use_data_folder(data_dir):
         loaded = corpora.load(config) if module.FORM in VIEWS else module.load(config)
@@ -111,17 +113,25 @@ def draw_first_clips(corpus: "Corpus[ClipExample]") -> "Figure":
 
 def draw_first_recordings(corpus: "Corpus[TranscribedExample]") -> "Figure":
     """Draw the first recordings of train with their texts."""
+    from seqloom.data.sound import Sound
     from seqloom.data.strokes import Strokes
+    from seqloom.inspect.plots.sound import draw_sounds
     from seqloom.inspect.plots.strokes import draw_writings
 
     first = corpus.split("train")[:MAX_RECORDINGS]
+    if sounds := [(each.signal, each.text) for each in first[:MAX_SOUNDS] if isinstance(each.signal, Sound)]:
+        return draw_sounds(sounds, [f"{corpus.name}: the first {len(sounds)} recordings of train"])
     writings = [(each.signal, each.text) for each in first if isinstance(each.signal, Strokes)]
     if not writings:
         raise UsageError(f"--out cannot draw the recordings of {corpus.name}.")
     return draw_writings(writings, [f"{corpus.name}: the first {len(writings)} recordings of train"])
 
 
-DRAWINGS: dict[str, Callable[[Any], "Figure"]] = {"video": draw_first_clips, "transcription": draw_first_recordings}
+DRAWINGS: dict[str, Callable[[Any], "Figure"]] = {
+    "video": draw_first_clips,
+    "transcription": draw_first_recordings,
+    "sound-labels": draw_first_recordings,
+}
 
 
 def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> None:
@@ -367,5 +377,6 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "video": view_clips,
     "visual-question-answering": view_image_texts,
     "transcription": view_recordings,
+    "sound-labels": view_recordings,
     "tracks": view_tracks,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._images import classify_image_files, tag_clips
+from seqloom.cli._images import classify_image_files, tag_frames
 from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
@@ -293,14 +293,15 @@ def tag(
     if as_json and form is not None:
         raise UsageError("--json and --format cannot be used together; leave out one of them.")
     from seqloom.predict.loader import load
+    from seqloom.predict.sound import SoundTagger
     from seqloom.predict.tag import TaggerPredictor
     from seqloom.predict.video import VideoTaggerPredictor
 
-    clips = load(run, device)
-    if isinstance(clips, VideoTaggerPredictor):
+    frames = load(run, device)
+    if isinstance(frames, VideoTaggerPredictor | SoundTagger):
         if form is not None or spaces:
-            raise UsageError("--format and --spaces require texts; this run labels the frames of clips.")
-        tag_clips(clips, texts, table, column, out, as_json, batch, window)
+            raise UsageError(f"--format and --spaces require texts; this run is {frames.description}.")
+        tag_frames(frames, texts, table, column, out, as_json, batch, window)
         return
     check_table_options(table, column, out, texts, as_json=as_json, format=form)
     model = load(run, device, TaggerPredictor)

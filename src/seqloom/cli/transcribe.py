@@ -52,7 +52,8 @@ def transcribe(
 
     model = load(run, device, Transcriber)
     options = drop_unset(beam=beam, n_best=n_best, by=by, max_length=max_length)
-    lines, size = open_lines(files, batch, window, are_paths=True)
+    lines, _ = open_lines(files, batch, window, are_paths=True)
+    size = window or (1 if STANDARD_INPUT in (files or ()) else batch)  # a stream is transcribed while it is read
     needs_alignment = alignment is not None or (as_json and model.has_alignment(by))
     predictions = model.transcribe(
         read_inputs(lines, model, bool(files)),

@@ -26,6 +26,8 @@ MAX_PIXELS = 1 << 26  # pixels of an image (8,192 × 8,192), checked before the 
 MAX_IMAGE_BYTES = 1 << 28  # maximum size of an image file
 MAX_FRAMES = 10_000  # frames of a clip
 MAX_CLIP_PIXELS = 1 << 28  # pixels of the frames of a clip that are used
+MAX_SOUND_BYTES = 1 << 31  # maximum size of a sound file; streams of WAV have no limit
+MAX_SOUND_SECONDS = 600  # longest sound of a corpus; `seqloom transcribe` reads longer sounds in windows
 MAX_RECIPE = 10_000_000  # maximum size of a recipe file in bytes
 MAX_SETTINGS = {  # largest values of settings that cost time or memory before other checks apply
     "layers": 10_000,

@@ -31,7 +31,13 @@ from seqloom.data.collate import shift_right
 from seqloom.data.corpus import Corpus, Example, frame
 
 Vectors = NDArray[np.float32]  # (S, D)
-FEATURES = Kinds("kind", {"pen-offsets": "seqloom.data.pen_features:PenOffsetsConfig"})
+FEATURES = Kinds(
+    "kind",
+    {
+        "pen-offsets": "seqloom.data.pen_features:PenOffsetsConfig",
+        "log-mel": "seqloom.data.features_sound:LogMelConfig",
+    },
+)
 
 
 # --- recordings -------------------------------------------------------------------------------------------------------
@@ -41,6 +47,10 @@ class Signal(ABC):
     """A recording: what a model reads before it is converted to vectors."""
 
     name: str  # the file or the number of the recording, for messages and plots
+    start: float = 0.0  # for a window of a longer recording: the position at which the window starts
+    part: tuple[float, float] | None = None  # for a window: the start and the end of the part whose tokens it keeps
+    quality: tuple[str, ...] = ()  # notes for the user on problems of the recording
+    is_silent: bool = False  # whether the recording contains nothing to transcribe
 
     @abstractmethod
     def content(self) -> bytes:
@@ -210,10 +220,11 @@ class TranscriptionBatches(Batches):
         changed = [
             self.features.augment(
                 self.vectors[index], np.random.default_rng(derive_seed(seed, "augment", step * world + rank, index))
-            )[: shape[1]]
+            )
             for index in members.tolist()
         ]
-        return self._collate(members, changed, shape)
+        rows, source, target = shape
+        return self._collate(members, changed, (rows, max(source, *map(len, changed)), target))
 
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
         longest = (int(self.vectors.lengths[members].max()), int(self.targets.lengths[members].max()))

@@ -48,6 +48,7 @@ MODELS = Kinds(
         "image-vae": "seqloom.models.image_vae:ImageVAEConfig",
         "video-classifier": "seqloom.models.video:VideoClassifierConfig",
         "video-tagger": "seqloom.models.video:VideoTaggerConfig",
+        "vectors-tagger": "seqloom.models.vectors_tagger:VectorsTaggerConfig",
         "ffn": "seqloom.models.forecaster:WindowForecasterConfig",
         "lstm": "seqloom.models.forecaster:RecurrentForecasterConfig",
         "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",

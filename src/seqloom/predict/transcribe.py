@@ -7,7 +7,7 @@ prediction.alignment[0].start         where the first token was written, in poin
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
@@ -45,7 +45,16 @@ RecordingInput = str | Path | Signal | Sequence[Any] | NDArray[Any]  # a file, a
 BATCH_SIZE = 32  # recordings per batch
 ALIGNED = 0.5  # a token is aligned with the vectors whose weight is at least this fraction of its largest weight
 # The function that draws an aligned transcription, for each kind of features
-PLOTS = {"pen-offsets": "seqloom.inspect.plots.strokes:draw_transcription"}
+PLOTS = {
+    "pen-offsets": "seqloom.inspect.plots.strokes:draw_transcription",
+    "log-mel": "seqloom.inspect.plots.sound:draw_transcription",
+}
+SILENT = {"{lines} silent: the text is empty": lambda answer: answer.signal is not None and answer.signal.is_silent}
+CLIPPED = {
+    "{lines} with a clipped sound: many samples are at full scale": lambda answer: (
+        answer.signal is not None and not answer.signal.is_silent and bool(answer.signal.quality)
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,10 @@ class Transcription(Prediction):
 
     def to_json(self) -> dict[str, object]:
         aligned = {} if self.alignment is None else {"alignment": [token.to_json() for token in self.alignment]}
+        part = None if self.signal is None else self.signal.part
         return {
             "recording": self.recording,
+            **({} if part is None else {"start": part[0], "end": part[1]}),
             "text": self.text,
             "score": self.score,
             "log_prob": self.best.log_prob,
@@ -112,7 +123,7 @@ class Transcriber(Predictor[Transcription]):
     reads_text = False
     reads_files = True
     evaluation_class = TranscriptionEvaluation
-    notes: ClassVar = TRUNCATED
+    notes: ClassVar = {**TRUNCATED, **SILENT, **CLIPPED}
 
     @property
     def features(self) -> SignalFeatures:
@@ -157,7 +168,7 @@ class Transcriber(Predictor[Transcription]):
         *,
         alignment: bool = False,
         batch_size: int = BATCH_SIZE,
-        window: int = 1024,
+        window: int = BATCH_SIZE,
         **options: Any,
     ) -> Iterator[Transcription]:
         """Return one prediction for each recording.
@@ -196,24 +207,49 @@ class Transcriber(Predictor[Transcription]):
     def _transcribe(
         self, signals: Sequence[Signal | None], batch_size: int, options: TranscriptionSearchConfig, alignment: bool
     ) -> Iterator[Transcription]:
-        vectors = [None if signal is None else self.features.vectors(signal) for signal in signals]
+        is_read = [signal is not None and not signal.is_silent for signal in signals]
+        vectors = [self.features.vectors(s) if is_heard else None for s, is_heard in zip(signals, is_read, strict=True)]
         filled = [index for index, each in enumerate(vectors) if each is not None]
         rows = [each for each in vectors if each is not None]
 
         def predict(indices: list[int]) -> Iterator[Transcription]:
             batch = pad_vectors([rows[i] for i in indices], len(indices), max(len(rows[i]) for i in indices))
             batch = to_device(batch, self.device)
-            needs_attention = alignment and not self._writes_by_ctc(options)
+            has_parts = any(signal is not None and signal.part is not None for signal in signals)
+            is_aligned = alignment or (has_parts and (self._writes_by_ctc(options) or self.recipe.model.has_attention))
+            needs_attention = is_aligned and not self._writes_by_ctc(options)
             found = search(self.model, batch, options, self.tokenizer, attention=needs_attention)
             for index, hypotheses in zip(indices, found, strict=True):
                 signal = signals[filled[index]]
                 assert signal is not None
-                aligned = self._align(hypotheses[0], rows[index], options) if alignment else None
-                yield Transcription(signal.name, list(map(self._candidate, hypotheses)), aligned, signal)
+                aligned = self._align(hypotheses[0], rows[index], options) if is_aligned else None
+                if signal.part is not None and aligned is not None:
+                    best, aligned = self._keep_part(signal, hypotheses[0], aligned)
+                    hypotheses = [best]
+                candidates = list(map(self._candidate, hypotheses))
+                yield Transcription(signal.name, candidates, aligned if alignment else None, signal)
 
         limit = self.recipe.batch.eval_tokens
         answers = iter(predict_batches([len(row) for row in rows], batch_size, predict, limit) if rows else ())
-        return (BLANK_TRANSCRIPTION if signal is None else next(answers) for signal in signals)
+        for signal, is_heard in zip(signals, is_read, strict=True):
+            yield next(answers) if is_heard else self._blank(signal, alignment)
+
+    def _blank(self, signal: Signal | None, alignment: bool) -> Transcription:
+        """Return the prediction for a blank line or for a silent recording."""
+        if signal is None:
+            return BLANK_TRANSCRIPTION
+        return replace(BLANK_TRANSCRIPTION, recording=signal.name, alignment=() if alignment else None, signal=signal)
+
+    def _keep_part(
+        self, signal: Signal, hypothesis: Hypothesis, aligned: tuple[AlignedToken, ...]
+    ) -> tuple[Hypothesis, tuple[AlignedToken, ...]]:
+        """Return the tokens of a window without those in the overlap, and move their positions by its start."""
+        assert signal.part is not None
+        moved = [replace(each, start=each.start + signal.start, end=each.end + signal.start) for each in aligned]
+        first, last = signal.part
+        kept = [index for index, each in enumerate(moved) if first <= (each.start + each.end) / 2 < last]
+        tokens = type(hypothesis.tokens)(hypothesis.tokens[index] for index in kept)
+        return replace(hypothesis, tokens=tokens), tuple(moved[index] for index in kept)
 
     def has_alignment(self, by: str | None = None) -> bool:
         """Whether texts written with the option `by` can be aligned with a recording."""

@@ -4,7 +4,6 @@ The model predicts only labels of the training data; a dev or test frame with an
 is −log p of the labels per frame. With a CRF, the labels of a clip are predicted jointly.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -19,14 +18,12 @@ from seqloom.data.batching import Array
 from seqloom.data.clips import ClipExample, ClipOptions, FrameLabelledClip, choose_frames
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models.video import VideoTagger, VideoTaggerConfig
 from seqloom.tasks.base import TaskInfo, TaskRecipe, cached_method
-from seqloom.tasks.reading_base import UNSEEN, SplitTask
+from seqloom.tasks.frame_labels_base import FrameTask
+from seqloom.tasks.reading_base import UNSEEN
 from seqloom.tasks.video_base import VideoBatchConfig, VideoTask
 from seqloom.train.config import FitConfig
-
-METRICS = {"token_accuracy": "frame_accuracy", "sentence_accuracy": "clip_accuracy", "tag_macro_f1": "frame_macro_f1"}
 
 
 @config
@@ -41,21 +38,10 @@ class Recipe(TaskRecipe):
     train: FitConfig
 
 
-class FrameReport(TagReport):
-    """The evaluation of a model that labels frames."""
-
-    @property
-    def counted(self) -> tuple[str, str]:
-        return ("label", "frames")
-
-
-class Task(VideoTask[Recipe, VideoTagger], SplitTask[Recipe, VideoTagger]):
+class Task(VideoTask[Recipe, VideoTagger], FrameTask[Recipe, VideoTagger]):
     speed_unit = "frames"
     measured_on = "clips with frame labels"
-
-    @classmethod
-    def predicts_labels(cls, recipe: Recipe) -> bool:
-        return True
+    complete_metric = "clip_accuracy"
 
     @classmethod
     def load(cls, recipe: Recipe) -> Corpus[ClipExample]:
@@ -117,14 +103,6 @@ class Task(VideoTask[Recipe, VideoTagger], SplitTask[Recipe, VideoTagger]):
             for row, mask in zip(model.predict(batch).tolist(), batch["words"].tolist(), strict=True):
                 predicted.append([self.names[number] for number, real in zip(row, mask, strict=True) if real])
         return predicted, total / counted if counted else float("nan")
-
-    def measure(self, outputs: tuple[Sequence[Sequence[str]], float], split: str) -> "FrameReport":
-        """Compute the metrics of taggers, with frames as the tokens and clips as the sentences."""
-        labels, loss = outputs
-        tags = report(self.frame_labels(split), labels, self.names)
-        metrics = {METRICS.get(name, name): value for name, value in tags.metrics.items()}
-        intervals = {METRICS.get(name, name): value for name, value in tags.intervals.items()}
-        return FrameReport({"loss": loss, **metrics}, intervals, tags.confusion, tags.spans, tags.invalid, tags.unseen)
 
 
 INFO = TaskInfo(

@@ -20,6 +20,7 @@ name) and `load(config)`, which returns a `Corpus` of these examples:
     video                 clips with labels and captions       ClipExample
     visual-question-answering  questions about images          VisualQuestion
     transcription         recordings and their texts           TranscribedExample
+    sound-labels          sounds with labels of their frames   LabelledSound
 
 A recipe declares the corpora that it accepts by the class of their examples:
 `data: CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use, and `load`
