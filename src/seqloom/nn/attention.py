@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.operations import operation
@@ -70,11 +69,11 @@ class Attention(nn.Module):
         scores = self.score(query, memory["keys"], coverage)
         mask = mask.reshape(len(mask), *(1,) * (scores.dim() - 2), -1)  # (B, 1 …, S)
         weights = masked_softmax(scores, mask)
-        used = weights
-        if "gumbel" in memory:
-            used = F.one_hot(chosen_positions(weights, memory["gumbel"].view_as(weights)), weights.shape[-1])
-        flat = used.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)
+        flat = weights.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)
         context = torch.bmm(flat, states).reshape(*query.shape[:-1], states.shape[-1])
+        if "gumbel" in memory:
+            positions = chosen_positions(weights, memory["gumbel"].view_as(weights)).reshape(len(weights), -1, 1)
+            context = states.take_along_dim(positions, dim=1).reshape(context.shape)
         return context, weights
 
 
