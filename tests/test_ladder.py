@@ -232,7 +232,7 @@ def test_ladder_trains_ordinary_runs_and_ranks_variants(write: Any, tmp_path: Pa
     assert [variant.mean for variant in tested.variants] != [variant.mean for variant in results.variants]
 
 
-def test_best_variant_is_first(write: Any, tmp_path: Path) -> None:
+def test_best_variant_is_listed_first(write: Any, tmp_path: Path) -> None:
     solved = ladder.solve(ladder.read_ladder(write(metric="perplexity", best="highest", seeds=[1])))
     list(ladder.train_ladder(solved, tmp_path / "out"))
     results = ladder.collect_results(solved, tmp_path / "out")

@@ -72,7 +72,7 @@ def test_lesson_blocks_are_valid_and_their_commands_are_accepted(path: Path) -> 
 
 @pytest.mark.slow
 @each_lesson
-def test_all_blocks_of_lesson_run(path: Path, tmp_path: Path) -> None:
+def test_all_blocks_of_a_lesson_are_executable(path: Path, tmp_path: Path) -> None:
     """At most half of the lines of an output may have other words, because generated text differs between machines."""
     blocks = {block.line: block for block in lessons.read_blocks(text_of(path))}
     for line, missing in lessons.check_lesson(path, tmp_path).items():
@@ -105,7 +105,7 @@ def test_notebook_is_valid(path: Path, tmp_path: Path) -> None:
     assert len(code) == 1 + sum(block.is_run for block in lessons.read_blocks(visible_text))
 
 
-def test_notebook_cells_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_notebook_cells_are_executable(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     cells = notebooks.notebook(PATHS[0], tmp_path)["cells"]
     first, second = [cell for cell in cells if cell["cell_type"] == "code"][:2]
     for cell in (first, second):

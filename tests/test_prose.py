@@ -70,7 +70,28 @@ PATTERNS = {  # each pattern, with the text to write instead
     r"\bheads? for (masked tokens|next sentences)\b": "the masked-language-model head, the next-sentence-prediction "
     "head",
     r"\boptionally with \.": "optionally compressed (.gz or .zst)",
+    r", got [\[{'\"a-z]": "; got",
+    r"; it has ": "name the subject: its columns are; after `must have`: , but has",
+    r"\bvalues? (of|for) keys\b": "hyperparameters",
+    r"\b(is the|by its) definition\b": "the reference implementation",
+    r"\bnon-empty texts\b": "non-empty strings",
+    r", \w+ and more\b": "such as, or for example, before the list",
+    r"\bnot at all \w+ (up|of|in)\b": "instead of",
+    r"\btook \d+ epochs of\b": "was trained for 60 epochs",
+    r"\bbeams of \d": "beam sizes",
+    r"\bfraction of the remaining\b": "name what remains",
+    r"\bor other formats of\b": "or in other formats, such as",
+    r"\btests (compare|check) (them|it)\b": "name what the tests compare",
+    r"\brows are [a-z ]+ and sum\b": "Each row sums to 1",
+    r"^(Return|Yield) [^.]*\b(each|an?) \w+, which\b": "two sentences: the relative clause has two antecedents",
     r"\b(minim|maxim|normal|optim|initial|general|recogn|token|regular|synchron|serial)is(e|es|ed|ing|ation)\b": "-ize",
+}
+TESTS = {  # patterns of test names, with the name to write instead
+    r"_equals?_(the_)?(model|python_api|(\w+_)?(kernel|loop)|torch|scipy|scikit_learn|transformers|babel)$": "matches",
+    r"_equals?_(single|one|separate)_": "gives the same results as",
+    r"^test_resume_(?!or_start)|_resume_is_": "resuming, resumed training",
+    r"_is_out_of_memory": "runs out of memory",
+    r"_in_python$|_match(es)?_python$": "the Python API",
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.
 CHECKED = [
@@ -162,3 +183,15 @@ def test_disallowed_phrases_are_detected(tmp_path: Path, monkeypatch: pytest.Mon
         "a.py:3: 'go on with'",
     ]
     assert [problem.split(";")[0] for problem in problems(page)] == ["b.md:3: 'Whoever'"]
+
+
+def test_test_names_are_statements() -> None:
+    names = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"\bdef (test_\w+)", path.read_text("utf-8"))
+    }
+    assert len(names) > 1000
+    assert [
+        (name, instead) for name in sorted(names) for pattern, instead in TESTS.items() if re.search(pattern, name)
+    ] == []

@@ -132,7 +132,7 @@ def test_beam_search_time_is_linear_in_length() -> None:
     assert speedup(lambda: search(16), lambda: search(48), rounds=3) < 5.5
 
 
-def test_seeding_step_is_cheap() -> None:
+def test_seeding_a_step_is_fast() -> None:
     """Compare a call with a small matrix product. `torch.manual_seed` is slower if there is no GPU."""
     a = torch.randn(128, 128)
 

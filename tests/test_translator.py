@@ -141,7 +141,9 @@ def test_line_break_in_translation_becomes_space(runs: Path, monkeypatch: pytest
     assert translations.text == "one  two\u2028three "
 
 
-def test_blank_lines_skip_model(translator: TranslatorPredictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blank_lines_are_not_passed_to_the_model(
+    translator: TranslatorPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(translate_module, "beam_search", None)
     translations = list(translator.translate(["", "  ", "\t\u2028", "\u3000"], attention=True))
     assert [(translation.text, translation.score, translation.log_prob) for translation in translations] == [

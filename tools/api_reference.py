@@ -42,7 +42,7 @@ def write(folder: Path) -> None:
 
 
 def package_page(package: Path) -> str:
-    """Return the page of a package, which describes its modules and those of its subpackages."""
+    """Return the page of a package. It describes the modules of the package and of its subpackages."""
     public_files = (path for path in package.rglob("*.py") if not re.match(r"_[a-z]", path.name))
     modules = sorted(public_files, key=lambda path: path.with_name(path.name.replace("__init__", "")))
     texts = (text for path in modules for text in module_text(path))

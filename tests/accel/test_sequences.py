@@ -260,7 +260,7 @@ def test_inference_saves_no_tensors(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_backward_can_be_repeated_but_not_differentiated(name):
+def test_backward_pass_can_be_repeated_but_not_differentiated(name):
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 6)
     outputs, _ = run_whole(layer, x, state)

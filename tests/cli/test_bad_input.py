@@ -118,7 +118,7 @@ def test_all_invalid_values_are_reported(seqloom: Any, workdir: Path) -> None:
     shown.fails_with(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 
 
-def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, workdir: Path, runs: Path) -> None:
+def test_misspelt_keys_are_reported_with_the_file_name(seqloom: Any, workdir: Path, runs: Path) -> None:
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  size:", "  sise:")
     (workdir / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
@@ -247,7 +247,7 @@ def test_path_that_is_not_a_run_is_rejected(
     seqloom(*words, workdir / place).fails_with(4, "is not a run", why, lines=1)
 
 
-def test_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> None:
+def test_error_for_a_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     (run / "model.safetensors").unlink()
     seqloom("generate", run).fails_with(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)

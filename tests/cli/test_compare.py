@@ -153,7 +153,7 @@ def test_single_run_is_not_ranked(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "chars").out.startswith("1 run on dev\n")
 
 
-def test_lossy_tokenizers_are_not_ranked(seqloom: Any, copy: Any) -> None:
+def test_runs_with_lossy_tokenizers_are_not_ranked(seqloom: Any, copy: Any) -> None:
     chars, words = copy("chars"), copy("words")
     path = words / "metrics/dev.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "text_kept": 0.875}))

@@ -49,7 +49,9 @@ def test_overrides_are_applied(seqloom: Any) -> None:
     assert re.search(r"^train +9 ", shown.out, re.MULTILINE)
 
 
-def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_an_absent_split_states_the_reason(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare/input.txt").write_text("Speak, speak.\n" * 20)
     shown = seqloom("data", "show", "shakespeare", "--data-dir", tmp_path)
@@ -63,7 +65,9 @@ def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, monk
     assert seqloom("data", "show", "shakespeare").code == 0
 
 
-def test_missing_data_set_error_names_its_source(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_data_set_names_its_source(
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     seqloom("data", "show", "ptb").fails_with(3, "SEQLOOM_DATA is not set", "--data-dir", "https://")
     seqloom("data", "show", "ptb", "--data-dir", tmp_path).fails_with(3, str(tmp_path / "ptb"), "https://")

@@ -154,7 +154,7 @@ def test_different_languages_are_rejected(seqloom: Any, translators: Path) -> No
     assert shown.err == (f"seqloom: {one} and {back} cannot be combined: they translate en to de and de to en.\n")
 
 
-def test_misspelt_run_is_not_translated(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
+def test_misspelt_run_is_not_translated_as_a_text(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\n")
     one = translators / "one"
     seqloom("translate", one, translators / "tow").fails_with(4, "tow is not a run: it does not exist", lines=1)

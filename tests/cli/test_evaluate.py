@@ -42,7 +42,7 @@ def test_test_metrics_match_the_python_api_and_are_saved(seqloom: Any, copy: Any
     assert result["data"] == "text, test"
 
 
-def test_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) -> None:
+def test_metrics_divide_one_total_by_different_counts(seqloom: Any, copy: Any) -> None:
     result = seqloom("evaluate", copy("words"), "--split=test", "--json").json
     assert result["perplexity"] == pytest.approx(math.exp(result["loss"]))
     total = result["bits_per_character"] * result["characters"] * math.log(2)
@@ -104,7 +104,7 @@ def test_invalid_text_is_rejected(
     seqloom("evaluate", runs / "chars", text).fails_with(3, str(text), *words, lines=1)
 
 
-def test_unknown_split_error_has_a_suggestion(seqloom: Any, runs: Path) -> None:
+def test_error_for_an_unknown_split_has_a_suggestion(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "chars", "--split", "tset").fails_with(2, "'tset'", "did you mean test?", lines=1)
     seqloom("evaluate", runs / "chars", "--split", "../data").fails_with(2, "train, dev, test", lines=1)
 
@@ -117,7 +117,7 @@ def test_split_and_text_exclude_each_other(seqloom: Any, runs: Path, texts: Path
     seqloom("evaluate", runs / "chars", texts, "--documents=word").fails_with(2, "--documents", "'word'")
 
 
-def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
+def test_error_for_an_absent_split_states_the_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
     folder = tmp_path / "data"
     (folder / "tinyshakespeare").mkdir(parents=True)
     (folder / "tinyshakespeare/input.txt").write_bytes((texts / "train.txt").read_bytes())

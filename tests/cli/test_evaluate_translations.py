@@ -127,7 +127,9 @@ def test_control_characters_are_escaped(seqloom: Any, run: Path, tmp_path: Path)
     assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # joiners are kept
 
 
-def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
+def test_error_for_changed_data_suggests_source_and_reference(
+    seqloom: Any, run: Path, parallel: Path, tmp_path: Path
+) -> None:
     shutil.copytree(parallel, tmp_path / "files")
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))

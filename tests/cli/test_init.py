@@ -33,7 +33,7 @@ def _dev(out: str) -> list[str]:
     return [line for line in out.splitlines() if "dev: loss" in line]
 
 
-def test_smallest_text_is_trained(seqloom: Any, workdir: Path) -> None:
+def test_smallest_text_can_be_used_for_training(seqloom: Any, workdir: Path) -> None:
     (workdir / "three.txt").write_text("ab cd\nef gh\nij kl\n")
     assert seqloom("init", "--no-estimate", "three.txt").code == 0
     trained = seqloom("train", "three.yaml", "train.steps=1")

@@ -177,7 +177,7 @@ def test_common_names_select_a_model_that_suits_the_size(task: str, name: str, c
         ("tag", "xyz", "The task tag has no model xyz: choose from lstm-small, lstm, lstm-large, hmm"),
     ],
 )
-def test_unknown_model_suggests_names(task: str, name: str, words: str) -> None:
+def test_error_for_an_unknown_model_suggests_names(task: str, name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         choose_setting(task, 1000, Request([], model=name))
 
@@ -223,7 +223,7 @@ def test_a_long_path_of_a_pretrained_model_is_valid_yaml() -> None:
 
 
 @pytest.mark.slow
-def test_every_setting_trains(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_every_setting_can_be_trained(seqloom: Any, workdir: Path, sentence: Any) -> None:
     write(workdir / "a.tsv", "text\tlabel", [f"{sentence()}\t{'ab'[i % 2]}" for i in range(60)])
     write(workdir / "b.tsv", "en\tde", [f"{sentence()}\t{sentence()}" for _ in range(60)])
     write(workdir / "c.txt", "", [sentence() for _ in range(400)])

@@ -35,7 +35,7 @@ def test_next_tokens_have_the_probabilities_of_score(seqloom: Any, runs: Path) -
     assert values == sorted(values, reverse=True)
 
 
-def test_each_step_equals_the_score_of_the_text(seqloom: Any, runs: Path) -> None:
+def test_each_step_matches_the_score_of_the_text(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "next", runs / "words", "the cat sat .", "--each", "--top", 2, "--json").json
     scored = load(runs / "words", "cpu", LanguageModelPredictor).score(["the cat sat ."])[0]
     following = [step["following"] for step in result["steps"]]
@@ -161,7 +161,7 @@ def test_tree_of_a_translator_ends_with_its_translation(seqloom: Any, translator
     assert min(png_size(out)) > 100
 
 
-def test_tree_of_a_language_model_equals_generate(seqloom: Any, runs: Path) -> None:
+def test_tree_of_a_language_model_matches_generate(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "beam", runs / "chars", TEXT, "--beam", 2, "--max-tokens", 4, "--json").json
     generated = seqloom("generate", runs / "chars", "--prompt", TEXT, "--beam", 2, "--tokens", 4).out
     assert TEXT + shown["candidates"][0]["text"] == generated.removesuffix("\n")

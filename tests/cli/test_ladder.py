@@ -84,7 +84,7 @@ def test_plot_title_has_actual_number_of_tokens(seqloom: Any, tiny: str, monkeyp
     assert command.format_tokens({261_234, 262_345}) == "about 262,000"
 
 
-def test_single_seed_has_no_deviation(seqloom: Any, tiny: str) -> None:
+def test_single_seed_has_no_standard_deviation(seqloom: Any, tiny: str) -> None:
     result = seqloom("ladder", tiny, "--seeds", "5", "--parameters", "12000", "train.steps=3", "--json").objects
     assert [entry["event"] for entry in result] == ["finished", "finished", "ladder"]
     assert [variant["deviation"] for variant in result[-1]["variants"]] == [None, None]

@@ -43,7 +43,7 @@ def test_all_lists_are_shown_without_an_argument(capsys: pytest.CaptureFixture[s
     assert headings == [f"{kind}:" for kind in LISTS]
 
 
-def test_unknown_list_error_has_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_for_an_unknown_list_has_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "corpus"]) == 2
     assert capsys.readouterr().err == (
         "seqloom: Cannot list 'corpus': did you mean corpora? "

@@ -32,7 +32,7 @@ def test_text_output_shows_mean_and_range(seqloom: Any) -> None:
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
 
 
-def test_argument_without_option_error_has_a_suggestion(seqloom: Any) -> None:
+def test_error_for_an_argument_without_option_has_a_suggestion(seqloom: Any) -> None:
     seqloom("memory-test", "adding").fails_with(2, "(adding); did you mean --test adding?")
     shown = seqloom("memory-test", "something")
     shown.fails_with(2, "(something)")

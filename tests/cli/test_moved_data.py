@@ -62,7 +62,7 @@ def test_moved_run_is_resumed_with_equal_weights(seqloom: Any, workdir: Path, ru
     assert weights(run) == weights(workdir / "runs/whole")
 
 
-def test_grown_file_has_the_same_splits(seqloom: Any, workdir: Path, run: Path) -> None:
+def test_file_with_appended_rows_keeps_its_splits(seqloom: Any, workdir: Path, run: Path) -> None:
     before = [metrics(seqloom, run, "--split", split) for split in ("train", "dev", "test")]
     with open(workdir / "r.csv", "a") as file:
         file.writelines(f'"{text}",{label}\n' for text, label in reviews()[100:])
@@ -73,7 +73,7 @@ def test_grown_file_has_the_same_splits(seqloom: Any, workdir: Path, run: Path) 
     assert resumed.code == 0 and "has grown since training" in resumed.err
 
 
-def test_changed_row_rejects_its_split_only(seqloom: Any, workdir: Path, files: Path) -> None:
+def test_changed_row_invalidates_only_its_split(seqloom: Any, workdir: Path, files: Path) -> None:
     before = metrics(seqloom, files, "--split", "test")
     rows = (workdir / "dev.csv").read_text().splitlines()
     (workdir / "dev.csv").write_text("\n".join([*rows[:-1], '"another text",good']) + "\n")
@@ -100,7 +100,7 @@ def test_splits_with_own_files_need_no_training_data(seqloom: Any, workdir: Path
     seqloom("evaluate", files, "--data", "test.csv").fails_with(3, "--data must name the data file, or the folder")
 
 
-def test_grown_text_and_series_have_the_same_splits(seqloom: Any, workdir: Path) -> None:
+def test_text_and_series_with_appended_rows_keep_their_splits(seqloom: Any, workdir: Path) -> None:
     lines = [f"the owl number {n} slept here ." for n in range(120)]
     (workdir / "t.txt").write_text("\n".join(lines) + "\n")
     text = ["data.corpus=text", "data.train=t.txt", "data.dev_fraction=0.1", "data.test_fraction=0.1"]

@@ -58,7 +58,7 @@ def test_json_candidates_depend_on_prompt_and_scoring_options(seqloom: Any, fold
     assert escaped == one  # --check does not change the text
 
 
-def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
+def test_check_option_counts_correct_answers(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
     words = ["prompt", folder / "gpt", "--choices", "good,bad", "--check"]
     output = seqloom("prompt", folder / "gpt", "a film", "a plot", "--choices", "good,bad").out.split("\n")
     label = output[0].split("\t")[0]

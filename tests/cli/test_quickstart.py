@@ -88,7 +88,7 @@ def test_model_without_attention_cannot_be_inspected(seqloom: Any, workdir: Path
     assert "has no attention. " in shown.out and "Translate your own text" in shown.out
 
 
-def test_number_is_added_to_an_existing_path(workdir: Path) -> None:
+def test_number_is_added_to_the_name_of_an_existing_path(workdir: Path) -> None:
     from seqloom.cli.quickstart import find_path
     from seqloom.recipes import read_recipe
 

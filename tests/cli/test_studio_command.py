@@ -14,7 +14,7 @@ import pytest
 from seqloom.cli.app import main
 
 
-def test_missing_runs_suggest_the_demo(
+def test_message_for_missing_runs_suggests_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

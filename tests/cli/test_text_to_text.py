@@ -82,7 +82,7 @@ def test_reference_that_does_not_suit_the_metric_is_an_error(seqloom: Any, run: 
     [
         ("monitor=rouge_l", "monitor rouge_l needs the metric rouge: add it to metrics"),
         ("monitor=labelled_attachment", "needs the metric attachment"),
-        ("metrics=[rouge,rouge]", "metrics must be different, got rouge, rouge"),
+        ("metrics=[rouge,rouge]", "metrics must be different; got rouge, rouge"),
         ("metrics=[rogue]", "did you mean rouge"),
         ("baseline=leed", "did you mean lead"),
     ],

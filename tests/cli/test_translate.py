@@ -137,7 +137,7 @@ def test_n_best_list_has_moses_format(seqloom: Any, trained: Path) -> None:
     assert [line.rpartition(" ||| ")[0] for line in linked] == lines[:2]
 
 
-def test_alignment_follows_a_tab(seqloom: Any, trained: Path) -> None:
+def test_alignment_is_printed_after_a_tab(seqloom: Any, trained: Path) -> None:
     lines = lines_of(seqloom("translate", trained / "words", "the cat sat", "", "--alignment").out)
     plain = lines_of(seqloom("translate", trained / "words", "the cat sat", "").out)
     assert [line.split("\t")[0] for line in lines] == plain

@@ -44,7 +44,7 @@ from seqloom.tasks import names, task_info
         ("word2vec-pydocs", "embedding_dim", "model.vector_size"),
     ],
 )
-def test_synonym_suggests_recipe_key(recipe: str, key: str, suggestion: str) -> None:
+def test_error_for_a_synonym_suggests_the_recipe_key(recipe: str, key: str, suggestion: str) -> None:
     with pytest.raises(UsageError) as error:
         read_recipe(recipe, [f"{key}=3"])
     _, line = str(error.value).splitlines()

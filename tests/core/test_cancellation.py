@@ -7,7 +7,7 @@ import pytest
 from seqloom.core.progress import Cancellation, Cancelled, active_cancellation, check_cancelled
 
 
-def test_check_outside_active_block_has_no_effect() -> None:
+def test_cancellation_check_outside_an_active_block_has_no_effect() -> None:
     Cancellation().cancel()
     check_cancelled()
     assert active_cancellation() is None

@@ -135,7 +135,7 @@ def test_other_system_errors_are_reported_in_one_line(
     assert contents(tmp_path) == {"x": b"old"}
 
 
-def test_file_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order is fsync of the file, rename, fsync of the folder.
 
     With any other order, a power failure can lose data.
@@ -156,7 +156,7 @@ def test_file_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.Monke
     assert order == ["fsync", "replace", "fsync"]
 
 
-def test_directory_is_complete_or_absent(tmp_path: Path) -> None:
+def test_directory_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "step-1"
     with pytest.raises(RuntimeError), new_directory(path) as folder:
         (folder / "half").write_text("x")
@@ -237,7 +237,7 @@ def test_other_kinds_of_files_are_rejected_without_blocking(
     assert precious.read_text() == "precious"
 
 
-def test_atomic_write_replaces_link_not_target(tmp_path: Path, precious: Path) -> None:
+def test_atomic_write_replaces_the_link_but_not_its_target(tmp_path: Path, precious: Path) -> None:
     link = tmp_path / "card.md"
     link.symlink_to(precious)
     write_atomic(link, "new")

@@ -34,7 +34,7 @@ def test_texts_are_read_from_lists_iterators_and_arrays(convert: Any) -> None:
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
-def test_columns_of_data_frames_give_python_values(package: str) -> None:
+def test_columns_of_data_frames_are_converted_to_python_values(package: str) -> None:
     module = pytest.importorskip(package)
     make = module.array if package == "pyarrow" else module.Series
     assert check_texts(make(TEXTS)) == TEXTS

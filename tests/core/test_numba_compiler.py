@@ -24,7 +24,7 @@ def test_numba_is_unusable_with_disabled_jit(monkeypatch: pytest.MonkeyPatch) ->
     assert not usable()
 
 
-def test_missing_numba_is_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_unusable_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     assert not usable()
 

@@ -146,7 +146,7 @@ def test_splits_do_not_overlap(corpus: TextCorpus) -> None:
         assert not {text for text in first if text.strip()} & {text for text in second if text.strip()}
 
 
-def test_absent_split_error_states_the_reason(corpus: TextCorpus) -> None:
+def test_error_for_an_absent_split_states_the_reason(corpus: TextCorpus) -> None:
     for name, reason in corpus.absent.items():
         with pytest.raises(DataError, match=f"{corpus.name} has no {name} split"):
             corpus.split(name)
@@ -203,7 +203,7 @@ def test_counts_match_worked_example() -> None:
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "ptb", "wikitext2"])
-def test_missing_data_error_gives_instructions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_data_gives_instructions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     with pytest.raises(DataError, match=r"SEQLOOM_DATA is not set.*\.txt\.gz") as unset:
         corpora.load(CORPORA[name].Config())

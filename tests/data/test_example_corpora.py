@@ -271,7 +271,7 @@ def test_missing_package_is_reported(name: str, package: str, folder: Path, monk
 
 
 @pytest.mark.parametrize("name", ["sst2", "cola", "names-18", "ewt", "wnut17"])
-def test_missing_data_error_gives_instructions(name: str, tmp_path: Path) -> None:
+def test_error_for_missing_data_gives_instructions(name: str, tmp_path: Path) -> None:
     with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         CORPORA[name].load(CORPORA[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)

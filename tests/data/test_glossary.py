@@ -115,7 +115,7 @@ def test_files_give_the_same_glossary(tmp_path: Path, name: str) -> None:
     assert {source: term.forms for source, term in glossary.terms.items()} == {"cat": ("Katze",), "sea": ("Meer",)}
 
 
-def test_short_words_in_the_first_row_are_no_header(tmp_path: Path) -> None:
+def test_short_words_in_the_first_row_are_not_read_as_a_header(tmp_path: Path) -> None:
     (tmp_path / "terms.tsv").write_text("sea\tmer\n")  # both look like language tags
     assert sources(read_glossary(tmp_path / "terms.tsv", ("en", "fr")), "the sea") == ["sea"]
 

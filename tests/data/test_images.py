@@ -199,7 +199,7 @@ def test_stored_image_must_be_a_regular_file(tmp_path: Path) -> None:
     assert StoredImage(tmp_path / "good.png").decode(SHAPE).pixels.shape == SHAPE[:3]
 
 
-def test_zip_is_read_without_paths(tmp_path: Path) -> None:
+def test_zip_archive_is_read_without_its_paths(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("../../evil.png", encode(flat("red")))
         archive.writestr("folder/b.jpg", encode(flat("blue"), "JPEG"))

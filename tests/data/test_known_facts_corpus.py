@@ -9,7 +9,7 @@ from seqloom.data.corpora import facts
 from seqloom.data.corpora.known_facts import Config, load
 
 
-def test_facts_are_constant_and_answers_do_not_occur_in_the_prompt() -> None:
+def test_facts_are_constant_and_answers_do_not_occur_in_the_text() -> None:
     corpus = load(Config())
     colour_of: dict[str, str] = {}
     texts = [example for split in corpus.splits.values() for example in split]

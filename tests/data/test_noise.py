@@ -137,7 +137,7 @@ def test_parse_spans_accepts_any_target() -> None:
 # --- BART -------------------------------------------------------------------------------------------------------------
 
 
-def test_mask_replaces_tokens_at_rate() -> None:
+def test_mask_replaces_the_configured_fraction_of_tokens() -> None:
     for noisy in (texts := noisy_texts(bart(mask=0.2), 33)):
         visible = ~is_gap(noisy.source)
         assert (noisy.source[visible] == text(33)[visible]).all() and (noisy.source[~visible] == MASK).all()
@@ -145,7 +145,7 @@ def test_mask_replaces_tokens_at_rate() -> None:
     assert np.mean([noisy.hidden.mean() for noisy in texts]) == pytest.approx(0.2, abs=0.003)
 
 
-def test_delete_removes_tokens_at_rate() -> None:
+def test_delete_removes_the_configured_fraction_of_tokens() -> None:
     for noisy in (texts := noisy_texts(bart(delete=0.2), 33)):
         assert noisy.source.tolist() == [
             token for token in text(33).tolist() if token in noisy.source

@@ -111,7 +111,7 @@ def test_batches_do_not_depend_on_the_order_of_calls() -> None:
 
 
 @pytest.mark.parametrize("shapes", [None, 4])
-def test_epochs_and_seeds_differ(shapes: int | None) -> None:
+def test_epochs_and_seeds_have_different_random_numbers(shapes: int | None) -> None:
     parallel = batches(sentences(2000), tokens=400, shapes=shapes)
     steps = parallel.steps_per_epoch
 

@@ -164,7 +164,7 @@ def test_invalid_tatoeba_settings_are_rejected(setting: dict[str, Any], message:
 
 
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
-def test_missing_data_error_gives_instructions(name: str, tmp_path: Path) -> None:
+def test_error_for_missing_data_gives_instructions(name: str, tmp_path: Path) -> None:
     with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         corpora.load(PARALLEL[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)

@@ -67,7 +67,7 @@ def test_columns_are_selected_by_name(folder: Path) -> None:
         load(train=path, columns=["en", "fr"])
 
 
-def test_text_within_line_is_unchanged(folder: Path) -> None:
+def test_text_within_the_line_width_is_unchanged(folder: Path) -> None:
     odd = ["e\u0301\u0323 combined", "\u200fשלום\u202b bidi", "one\u2028line", "a\x85b\x0bc", "👩‍👩‍👧 \ufeff"]
     (folder / "x.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(odd).encode() + b"\r\n")
     (folder / "x.he").write_text("\n".join(odd))

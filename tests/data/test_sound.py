@@ -181,7 +181,7 @@ def test_silence_and_clipping_are_noted():
     st.integers(1, 400),
     st.sampled_from([(8000, 16000), (16000, 8000), (44100, 16000), (22050, 8000), (48000, 44100), (7, 5), (3, 11)]),
 )
-def test_resampling_equals_scipy(length, rates):
+def test_resampling_matches_scipy(length, rates):
     from scipy.signal import resample_poly
 
     samples = np.random.default_rng(length).uniform(-1, 1, length).astype(np.float32)

@@ -137,9 +137,9 @@ def test_trees_are_written_in_brackets(tmp_path: Path) -> None:
     [
         (
             "a/7/root",
-            "Line 1 of .* must have the number of a word of its sentence, or 0, .* HEAD; it has '7'",
+            "Line 1 of .* must have the number of a word of its sentence, or 0, .* HEAD, but has '7'",
         ),
-        ("a/_/root", "Line 1 of .* it has '_'"),
+        ("a/_/root", "Line 1 of .* but has '_'"),
         ("a/1/root", "must contain projective trees of at most 12 words, but it contains none"),
     ],
 )
@@ -186,7 +186,7 @@ def test_generated_targets_follow_from_the_sources() -> None:
 
 
 def test_more_pairs_than_possible_are_refused() -> None:
-    with pytest.raises(DataError, match="more than half of the 100 possible pairs, got 60"):
+    with pytest.raises(DataError, match="more than half of the 100 possible pairs; got 60"):
         toy_pairs.load(toy_pairs.Config(length=1, train=40, dev=10, test=10))
     with pytest.raises(UsageError, match="length"):
         load("toy-pairs", length=0)

@@ -98,7 +98,7 @@ def test_repetition_penalty_divides_the_odds_once(row: list[int], penalty: float
     assert result == pytest.approx([e / sum(expected) for e in expected])
 
 
-def test_min_tokens_bans_end_and_renormalizes() -> None:
+def test_min_tokens_bans_the_end_token_and_renormalizes() -> None:
     log_probs = distribution([2, 1, 1])
     early, late = torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
     assert ban(log_probs, early, tokens=(0,), until=3).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])

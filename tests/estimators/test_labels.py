@@ -85,7 +85,7 @@ def test_labels_keep_their_type(pair: tuple[Any, Any], tmp_path: Path) -> None:
     )
 
 
-def test_numbers_of_numpy_become_numbers_of_python() -> None:
+def test_numpy_numbers_are_converted_to_python_numbers() -> None:
     assert check_labels(np.array([3, 4])) == [3, 4]
     assert [type(label) for label in check_labels([np.int64(3), np.float32(1.5), np.str_("a")])] == [int, float, str]
 
@@ -107,7 +107,7 @@ def test_blank_text_has_the_most_frequent_label() -> None:
     np.testing.assert_allclose(model.predict_proba([""]), [[0.75, 0.25]])
 
 
-def test_labels_that_no_file_represents_work_until_they_are_saved(tmp_path: Path) -> None:
+def test_labels_that_cannot_be_stored_are_accepted_until_the_model_is_saved(tmp_path: Path) -> None:
     texts, classes = reviews(60)
     labels = [Mood(i + 1) for i in classes]
     model = Classifier("bag", overrides=["train.epochs=1"]).fit(texts, labels)

@@ -67,6 +67,6 @@ def random_tree(draw: random.Random, count: int) -> DependencyTree:
             return tree
 
 
-def test_reference_that_is_no_tree_is_an_error() -> None:
+def test_reference_that_is_not_a_tree_is_rejected() -> None:
     with pytest.raises(DataError, match=r"dependency trees such as \(root .* reference 2 is 'a sentence'"):
         attachment_scores([GOLD, GOLD], [GOLD, "a sentence"])

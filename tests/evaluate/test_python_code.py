@@ -17,9 +17,9 @@ def test_valid_code(text: str) -> None:
     "text",
     ["", " ", "def f(", "def f(x=1, y):", "def f(**k, *a):", "def (x):", "a b", "\0", "(" * 5000],
 )
-def test_invalid_code(text: str) -> None:
+def test_invalid_code_is_recognized(text: str) -> None:
     assert not is_python(text)
 
 
-def test_fraction_of_valid_predictions() -> None:
+def test_validity_is_the_fraction_of_valid_predictions() -> None:
     assert python_validity(["x", "def f(", "def f():", ""], [""] * 4) == {"valid_python": 0.5}

@@ -15,7 +15,7 @@ def test_words_are_lowercase_runs_of_letters_and_digits() -> None:
     ]
 
 
-def test_example_of_the_paper() -> None:
+def test_rouge_l_distinguishes_summaries_with_equal_rouge_2() -> None:
     """Lin (2004) compares two summaries with equal ROUGE-2, which ROUGE-L distinguishes: recall 3/4 and 2/4."""
     reference = ["police", "killed", "the", "gunman"]
     first, second = ["police", "kill", "the", "gunman"], ["the", "gunman", "kill", "police"]
@@ -49,7 +49,7 @@ def longest(first: Sequence[str], second: Sequence[str]) -> int:
     return next(size for size in range(len(first), -1, -1) if any(map(is_subsequence, combinations(first, size))))
 
 
-def test_scores_equal_brute_force() -> None:
+def test_scores_match_brute_force() -> None:
     draw = random.Random(0)
     for _ in range(200):
         first, second = (draw.choices("abcd", k=draw.randint(0, 8)) for _ in range(2))
@@ -90,7 +90,7 @@ def test_blank_texts_have_the_score_zero() -> None:
         ("nothing in common", "42", (0.0, 0.0, 0.0)),
     ],
 )
-def test_scores_equal_the_package_rouge_score(
+def test_scores_match_the_package_rouge_score(
     summary: str, reference: str, expected: tuple[float, float, float]
 ) -> None:
     assert tuple(rouge([summary], [reference]).values()) == pytest.approx(expected, abs=1e-6)

@@ -110,7 +110,7 @@ def test_partial_match_is_false_positive_and_false_negative() -> None:
     assert compare_spans([Span("A", 0, 2)], [Span("B", 0, 2)]) == {"A": Hits(0, 0, 1), "B": Hits(0, 1, 0)}
 
 
-def test_score_without_spans_is_zero() -> None:
+def test_scores_without_spans_are_zero() -> None:
     scores = score_spans([["O", "O"]], [["O", "O"]])
     assert not scores.by_type
     assert [average(scores.by_type.values()) for average in (micro, macro, weighted)] == [(0, 0, 0)] * 3

@@ -16,7 +16,7 @@ def table_distance(a: str, b: str) -> int:
     return table[-1][-1]
 
 
-def test_edit_distances_equal_those_of_the_table() -> None:
+def test_edit_distances_match_those_of_the_table() -> None:
     draws = random.Random(1)
     pairs = [("".join(draws.choices("abc", k=draws.randrange(8))) for _ in range(2)) for _ in range(300)]
     for first, second in pairs:

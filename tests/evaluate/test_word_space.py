@@ -42,7 +42,7 @@ def test_analogy_adds_unit_vectors():
     assert actual[0].score == pytest.approx(max(scores.values()), abs=1e-6)
 
 
-def test_unknown_word_suggests_similar_spellings():
+def test_error_for_an_unknown_word_suggests_similar_spellings():
     with pytest.raises(UsageError, match=r"no vector of 'quen'; did you mean queen\?"):
         space().similar("quen")
     with pytest.raises(UsageError, match=r"no vector of 'PARIS'; did you mean paris\?"):

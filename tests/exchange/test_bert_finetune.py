@@ -71,7 +71,7 @@ def recipe_for(task: str, folder: Path, run: Path) -> Any:
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair"])
-def test_all_tasks_start_from_imported_weights(task: str, run: Path, tmp_path: Path) -> None:
+def test_all_tasks_can_start_from_imported_weights(task: str, run: Path, tmp_path: Path) -> None:
     recipe = recipe_for(task, tmp_path, run)
     fresh = task_info(task).task.prepare(recipe).model()
     there = load(run, "cpu").model.state_dict()

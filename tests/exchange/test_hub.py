@@ -82,7 +82,7 @@ def test_model_on_the_hub_has_the_files_of_its_directory(hub: Hub, tmp_path: Pat
     assert f"`org/tiny`, revision {COMMIT}" in (run.path / "card.md").read_text()
 
 
-def test_only_readable_files_are_downloaded_once_each(hub: Hub, tmp_path: Path) -> None:
+def test_only_supported_files_are_downloaded_and_only_once(hub: Hub, tmp_path: Path) -> None:
     import_model("org/tiny", tmp_path / "run")
     assert hub.downloads() == {"README.md", "config.json", "tokenizer.json", "model.safetensors"}
     assert not any("onnx" in request for request in hub.requests if "/resolve/" in request)

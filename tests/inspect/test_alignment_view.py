@@ -94,7 +94,7 @@ def test_given_translation_is_aligned() -> None:
     np.testing.assert_allclose(other.tokens.weights[:8], weights[:8])  # later target tokens have no effect
 
 
-def test_dropout_is_off_and_mode_is_restored() -> None:
+def test_dropout_is_disabled_and_the_mode_is_restored() -> None:
     translator = make(dropout=0.5)
     translator.model.train()
     first, second = (alignment_view(translator, "the cat", "il gatto") for _ in range(2))
@@ -137,7 +137,7 @@ def test_end_token_can_be_hidden() -> None:
     assert view.grid() is view.words and view.grid(tokens=True) is view.tokens
 
 
-def test_empty_translation_keeps_end() -> None:
+def test_empty_translation_keeps_the_end_token() -> None:
     nothing = AttentionMap(["</s>"], ["a", "</s>"], np.array([[0.5, 0.5]]))
     view = AlignmentView("a", "", False, True, 0.0, nothing, nothing)
     assert view.grid(end=False) is nothing and view.links == ""

@@ -100,7 +100,7 @@ def test_backward_cells_read_text_from_end(sources: Any) -> None:
         np.testing.assert_allclose(part.layers[0].values["h"][position], state["h"][0].numpy(), atol=1e-6)
 
 
-def test_reversed_source_keeps_end_last(sources: Any) -> None:
+def test_reversed_source_keeps_the_end_token_last(sources: Any) -> None:
     source, texts = sources["no attention, reversed"]
     part = cell_traces(source, *texts)["encoder"]
     last = len(SOURCE)

@@ -58,7 +58,7 @@ def test_each_count_is_in_its_cell(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 18, 26, 40])
 @pytest.mark.parametrize("colour", [True, False])
-def test_table_fits_screen(count: int, colour: bool) -> None:
+def test_table_fits_the_screen(count: int, colour: bool) -> None:
     text = render_confusion(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
     assert max(map(cell_len, text.plain.split("\n"))) <= 70
     assert bool(text.spans) and any("rgb" in str(span.style) for span in text.spans) is colour

@@ -79,7 +79,7 @@ def test_shared_lines_within_documents_are_counted(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
-def test_lengths_from_a_stream_equal_document_lengths(documents: list[list[int]]) -> None:
+def test_lengths_from_a_stream_match_document_lengths(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
     summary, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
     assert (summary.min, summary.max) == (lengths[0], lengths[-1])
@@ -100,7 +100,7 @@ def test_parameters_by_part_match_the_built_model(tmp_path: Path, cell: str, mor
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_without_a_kernel_are_listed(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All cells of the package have kernels on this device, but user-defined cells may not have kernels."""
     kernels = Implementation(torch_kernels.applies, torch_kernels.run)
     monkeypatch.setattr(run_cell, "implementations", [kernels])

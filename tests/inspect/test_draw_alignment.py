@@ -133,7 +133,7 @@ def test_fonts_are_added_only_for_missing_glyphs() -> None:
     assert choose_fonts(["a b\n\u200d"]).missing == ""  # there is nothing to draw
 
 
-def test_user_font_is_used() -> None:
+def test_font_of_the_user_is_used() -> None:
     assert choose_fonts(["abc"], "DejaVu Serif").families[:2] == ["DejaVu Serif", "DejaVu Sans"]
     figure = draw_alignment(grid(FRENCH, ENGLISH), font="DejaVu Serif")
     assert labels(figure)[0][0].get_fontfamily()[0] == "DejaVu Serif"

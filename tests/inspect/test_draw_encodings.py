@@ -46,7 +46,7 @@ def test_plot_shows_all_encodings() -> None:
     assert size(to_bytes(figure))
 
 
-def test_squares_and_bars_share_scale() -> None:
+def test_squares_and_bars_share_a_scale() -> None:
     figure = draw_encodings(encoded("a a a b", "c"), 40)
     to_bytes(figure)
     panels: list[Any] = list(figure.axes)

@@ -210,7 +210,7 @@ def test_dollar_signs_are_not_read_as_formulas() -> None:
         assert "$x_1$" in svg and "⏎" in svg
 
 
-def test_user_font_is_used() -> None:
+def test_font_of_the_user_is_used() -> None:
     figure = draw_links(grid(FRENCH, ENGLISH), font="DejaVu Serif")
     assert figure.axes[0].texts[0].get_fontfamily()[0] == "DejaVu Serif"
     label = thumbnails(draw_heads(maps(1, 1, FRENCH, ENGLISH), font="DejaVu Serif"))[0].get_yticklabels()[0]

@@ -93,7 +93,7 @@ def test_rare_words_have_larger_idf() -> None:
 # --- word order (C01) -------------------------------------------------------------------------------------------------
 
 
-def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
+def test_bags_of_words_ignore_order_and_recurrent_networks_do_not() -> None:
     first, second = encoded(*BEAR)
     assert first.counts == second.counts and first.tf_idf == second.tf_idf and first.columns != second.columns
     comparison = compare([first, second], 0, 1, width=8)
@@ -141,7 +141,7 @@ def test_recurrent_network_learns_order_and_bag_of_words_does_not() -> None:
     assert losses["sequence"] < 0.01
 
 
-def test_case_sensitive_bags_differ() -> None:
+def test_case_sensitive_bags_of_words_differ() -> None:
     first, second = encoded(*BEAR, keep_case=True)
     comparison = compare([first, second], 0, 1, width=8)
     assert not comparison.same_counts and not comparison.same_mean and comparison.counts < 0.9

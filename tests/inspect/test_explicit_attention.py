@@ -162,7 +162,7 @@ def test_explicit_attention_of_fine_tuned_model_matches_fused_attention(
     agree(model, lambda: model(batch), lambda: model.attentions(batch), monkeypatch)
 
 
-def test_different_pass_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_forward_pass_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(GPTConfig(**SHAPE, context=64).build(V)), text()["tokens"]
     with pytest.raises(AssertionError):
         agree(model, lambda: model(tokens), lambda: model.attentions(tokens.flip(1)), monkeypatch)

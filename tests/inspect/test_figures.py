@@ -218,7 +218,7 @@ def test_unwritable_paths_are_rejected(tmp_path: Path) -> None:
     check_figure_path(tmp_path / "z.PNG")
 
 
-def test_missing_matplotlib_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_for_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[plot\]'"):
         check_figure_path(tmp_path / "x.png")

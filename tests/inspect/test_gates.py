@@ -53,7 +53,7 @@ def test_changed_bias_changes_trace(make: Any, by_hand: Any, ids: list[int]) -> 
     assert np.abs(values - byhand).max() > 1e-8
 
 
-def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:
+def test_dropout_is_disabled_and_the_mode_is_restored(make: Any, ids: list[int]) -> None:
     model = make("gru")
     model.train()
     first, second = gate_trace(model, ids), gate_trace(model, ids)

@@ -128,7 +128,7 @@ def test_decoder_attention_is_causal(view: HeadsView) -> None:
     assert view.encoder.tokens.weights.min() > 0  # the encoder is bidirectional
 
 
-def test_attention_to_future_is_detected() -> None:
+def test_attention_to_later_positions_is_detected() -> None:
     weights = heads_view(make(causal=False), "the cat", "il gatto").decoder.tokens.weights
     assert weights[:, :, 0, 1:].sum() > 0
 
@@ -151,7 +151,7 @@ def test_default_layer_is_alignment_layer() -> None:
     np.testing.assert_allclose(view.cross.grid().weights, aligned)
 
 
-def test_dropout_is_off() -> None:
+def test_dropout_is_disabled() -> None:
     translator = make(dropout=0.5, attention_dropout=0.5)
     translator.model.train()
     first, second = (heads_view(translator, "the cat", "il gatto") for _ in range(2))

@@ -31,13 +31,13 @@ def test_chain_length_is_the_longest_dependency_rather_than_the_operation_count(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
-def test_chain_of_parallel_layer_is_constant(kind: str) -> None:
+def test_chain_length_of_a_parallel_layer_is_constant(kind: str) -> None:
     lengths = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # the last block has equal padding
     assert len(lengths) == 1
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "mut1"])
-def test_chain_of_recurrent_layer_grows_per_step(cell: str) -> None:
+def test_chain_length_of_a_recurrent_layer_grows_with_each_step(cell: str) -> None:
     short, long, longer = (chain(maker("recurrent", cell=cell)(0), WIDTH, n) for n in (10, 20, 40))
     assert longer - long == 2 * (long - short) >= 20
 

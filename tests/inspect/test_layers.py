@@ -63,7 +63,7 @@ def test_slope_minimizes_squared_error() -> None:
     assert all(off(best) < off(best + nudge) for nudge in (-1e-3, 1e-3))
 
 
-def test_exponents_use_larger_lengths() -> None:
+def test_exponents_are_fitted_to_the_larger_lengths() -> None:
     """A constant of half a second hides the quadratic growth for short lengths. The fit uses the last two lengths."""
     layers = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
     assert layers.fitted("recurrent") == (1024, 4096) and layers.fit() == "n = 1,024 … 4,096"

@@ -59,7 +59,7 @@ def test_earlier_allocations_are_not_counted() -> None:
     assert held.sum() == 50 * MEBI
 
 
-def test_profiler_has_no_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_profiler_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     passing = TrainingPass(Made(1, 1, 0), torch.ones(1).requires_grad_())
     passing.run()
     peak_memory(passing, CPU)

@@ -101,7 +101,7 @@ def test_failed_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (MemoryError(), "out of memory: no message"),
     ],
 )
-def test_out_of_memory_is_distinguished_from_other_errors(
+def test_out_of_memory_errors_are_distinguished_from_other_errors(
     error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(recipe: Any, folder: Path) -> Rehearsal:

@@ -139,7 +139,7 @@ def test_prompt_and_prefix_are_forced() -> None:
     assert tree.candidates[0].text == same.text and tree.count("forced") == 2
 
 
-def test_recorder_does_not_change_search() -> None:
+def test_recorder_does_not_change_the_search() -> None:
     """A batch of sources gives results that are identical to those of single sources, with attention and coverage."""
     trained = translator()
     tokens = torch.tensor([[3, 4, 5, 0], [6, 7, 0, 0], [8, 2, 3, 0]])

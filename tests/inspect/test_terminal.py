@@ -65,7 +65,7 @@ def test_lines_are_as_wide_as_heading(colour: bool) -> None:
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=30), st.integers(20, 120))
-def test_lines_fit_screen(words: list[str], width: int) -> None:
+def test_lines_fit_the_screen(words: list[str], width: int) -> None:
     weights = np.full((2, len(words)), 0.5)
     lines = plain(["a row", "\u202eanother"], words, weights, width)
     # a line has at least one column and a label of at most 20 characters
@@ -137,7 +137,7 @@ def test_coloured_heat_map_uses_backgrounds_instead_of_shades() -> None:
     assert not any(shade in shown for shade in SHADES)
 
 
-def test_legend_shows_scale() -> None:
+def test_legend_shows_the_scale() -> None:
     assert render_scale(False).plain == "0 ·░▒▓█ 1"
     assert printed(render_scale(True)).count("48;2;") == 11
 

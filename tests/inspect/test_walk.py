@@ -298,7 +298,7 @@ def test_next_input_is_one_token_or_complete_prefix() -> None:
     assert counts[2] > 1
 
 
-def test_displayed_units_change_most() -> None:
+def test_displayed_units_are_those_that_change_most() -> None:
     writer = language_model(RecurrentLMConfig(cell="lstm", hidden=20), "recurrent-lm")
     walk = walk_through(writer, "the cat", Follow(word=5, numbers=3))
     h = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))[0]["h"][0]

@@ -256,7 +256,7 @@ def test_renamed_weights_load_into_another_backbone() -> None:
         assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
 
 
-def test_each_backbone_has_its_form_and_maximum_length() -> None:
+def test_each_backbone_has_the_expected_form_and_maximum_length() -> None:
     assert BACKBONES.paths.keys() <= MODELS.paths.keys()
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",

@@ -78,7 +78,7 @@ def test_packed_documents_are_independent() -> None:
     assert torch.equal(reached, documents == 2)
 
 
-def test_documents_without_numbers_affect_each_other() -> None:
+def test_documents_that_are_not_numbered_affect_each_other() -> None:
     model = bert()
     source = pack(TEXTS, model.specials, S)
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)

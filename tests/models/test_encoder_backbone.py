@@ -145,7 +145,7 @@ def test_backbone_has_no_length_limit_and_cannot_predict_tokens() -> None:
         build_backbone(config, V, predicts=True)
 
 
-def test_encoder_of_a_plain_transformer_reads_end_unchanged() -> None:
+def test_encoder_of_a_plain_transformer_reads_the_end_token_unchanged() -> None:
     shape = {name: value for name, value in SHAPE.items() if name not in ("kind", "source_bos")}
     config = build(TransformerConfig, shape)
     model = build_pretrained(config, EXTRA)

@@ -71,7 +71,7 @@ def test_bos_is_read_after_left_padding() -> None:
     torch.testing.assert_close(output.log_probs, model(rows(END, 3, 4)).log_softmax(dim=-1)[:, -1])
 
 
-def test_backbone_reads_bos() -> None:
+def test_backbone_reads_the_bos_token() -> None:
     model = build_gpt()
     backbone = GPTBackbone(CONFIG, V, predicts=True).double().eval()
     backbone.load_pretrained(model.state_dict(), "it")

@@ -77,7 +77,7 @@ def expected_gradients(seq2seq: Any, batch: Batch, config: HardAttentionConfig) 
 
 
 @EACH_MODEL
-def test_expected_gradient_equals_the_gradient_of_the_expectation(options: dict[str, Any]) -> None:
+def test_expected_gradient_matches_the_gradient_of_the_expectation(options: dict[str, Any]) -> None:
     seq2seq, batch = model(**options), one_text()
     found = expected_gradients(seq2seq, batch, ONLY_HARD)
     terms = list(sequences(seq2seq, batch))
@@ -179,7 +179,7 @@ def test_consistency_needs_soft_attention() -> None:
 
 
 @pytest.mark.parametrize("mix", [0.0, 1.5])
-def test_mix_is_a_positive_weight(mix: float) -> None:
+def test_invalid_mixing_weights_are_rejected(mix: float) -> None:
     with pytest.raises(ConfigError, match="mix must be"):
         AttentionConfig(hard=HardAttentionConfig(mix=mix))
 

@@ -132,7 +132,7 @@ def test_padding_of_the_text_does_not_change_the_loss(seq2seq: object) -> None:
 
 
 @CONFIGS
-def test_every_part_of_the_source_matters(seq2seq: object) -> None:
+def test_every_part_of_the_source_affects_the_output(seq2seq: object) -> None:
     """Control: another image or another question changes the probabilities."""
     model, batch = build(seq2seq, texts=True), draw_batch(texts=True)
     expected, source = model.target_log_probs(batch), batch["source"]
@@ -193,7 +193,7 @@ def test_first_input_of_the_decoder_is_the_mean_vector(cell: Any) -> None:
     torch.testing.assert_close(output.log_probs, model.output(states[:, 0]).log_softmax(-1))
 
 
-def test_first_input_needs_images_and_no_attention() -> None:
+def test_context_first_requires_images_and_no_attention() -> None:
     with pytest.raises(ConfigError, match="context first needs a decoder without attention"):
         RecurrentSeq2SeqConfig(context="first")
     with pytest.raises(UsageError, match="context first needs images or clips"):

@@ -119,7 +119,7 @@ def test_equal_scores_have_scale_one() -> None:
     assert mean_and_deviation([3.0, 3.0]) == (3.0, 1.0)
 
 
-def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
+def test_probability_of_a_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
     model = double(FineTunedChoiceConfig(backbone=backbone).build(V))
     batch = full_batch(choices(backbone))
     logits, p = model(batch), model.probabilities(batch)
@@ -134,7 +134,7 @@ def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
         assert torch.allclose(model(example)[0], logits[position], atol=1e-9)
 
 
-def test_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
+def test_probability_of_an_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = full_batch(questions(backbone))
     first, last = model(batch)

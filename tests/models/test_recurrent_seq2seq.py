@@ -312,7 +312,7 @@ def test_missing_source_mask_means_that_there_is_no_padding(seq2seq):
 # Reversal.
 
 
-def test_reversal_keeps_end_and_padding_last():
+def test_reversal_keeps_the_end_token_and_padding_last():
     tokens = torch.tensor([[3, 4, 5, 0, 9, 9], [7, 0, 9, 9, 9, 9], [0, 9, 9, 9, 9, 9], [9, 9, 9, 9, 9, 9]])
     mask = torch.arange(6) < torch.tensor([[4], [2], [1], [0]])
     order = reversal_indices(mask, fixed=1)

@@ -35,7 +35,7 @@ def pad(texts: list[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows, dtype=torch.long).reshape(len(texts), length), mask
 
 
-def test_likelihoods_equal_the_enumeration_of_all_alignments() -> None:
+def test_likelihoods_match_the_enumeration_of_all_alignments() -> None:
     log_probs = random_log_probs(5, 4)
     totals = enumerate_texts(log_probs)
     assert sum(totals.values()) == pytest.approx(1)
@@ -61,7 +61,7 @@ def torch_log_likelihood(log_probs: Tensor, mask: Tensor, targets: Tensor, targe
 
 
 @pytest.mark.parametrize("use_definition", [True, False])
-def test_values_and_gradients_equal_those_of_torch(use_definition: bool) -> None:
+def test_values_and_gradients_match_those_of_torch(use_definition: bool) -> None:
     accel.install()
     log_probs, *rest = batch_of_lengths()
     compute: Any = ctc_log_likelihood.definition if use_definition else ctc_log_likelihood
@@ -106,7 +106,7 @@ def test_empty_rows_have_probability_1() -> None:
     assert values.tolist() == [0.0] * 5
 
 
-def test_best_alignment_equals_the_enumeration() -> None:
+def test_best_alignment_matches_the_enumeration() -> None:
     for seed, text in enumerate([(1, 2), (1, 1), (3,), (2, 1, 2), ()]):
         log_probs = random_log_probs(5, 4, seed=seed)
         paths = [labels for labels in product(range(4), repeat=5) if merge_labels(labels) == text]
@@ -124,7 +124,7 @@ def test_best_alignment_equals_the_enumeration() -> None:
 # --- search -----------------------------------------------------------------------------------------------------------
 
 
-def test_prefix_beam_search_equals_the_enumeration_with_a_large_beam() -> None:
+def test_prefix_beam_search_matches_the_enumeration_with_a_large_beam() -> None:
     for seed in range(5):
         log_probs = random_log_probs(1, 5, 4, seed=seed)
         totals = sorted(enumerate_texts(log_probs[0]).items(), key=lambda item: -item[1])

@@ -274,7 +274,7 @@ def test_evaluation_and_zero_fraction_disable_dropout(kind) -> None:
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_weight_dropout_is_off_in_evaluation() -> None:
+def test_weight_dropout_is_disabled_in_evaluation() -> None:
     layer, x = recurrent("gru"), double(B, T, D)
     outputs = layer(x)[0]
     layer.weight_dropout = 0.9

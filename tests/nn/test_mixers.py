@@ -360,7 +360,7 @@ def test_notes_come_from_the_cell() -> None:
     assert make("convolution").notes() == []
 
 
-def test_unknown_layer_error_has_a_suggestion() -> None:
+def test_error_for_an_unknown_layer_has_a_suggestion() -> None:
     with pytest.raises(ValueError, match="no layer is called 'windowd': did you mean windowed"):
         mixer_class("windowd")
 

@@ -94,7 +94,7 @@ def test_cosine_ignores_norms_and_dot_does_not(factor, seed):
     assert cosine(s, cosine.prepare(h)).abs().max() <= 10 + 1e-9
 
 
-def test_cosine_strength_sharpens_the_weights():
+def test_larger_cosine_strength_sharpens_the_weights():
     """One of 20 encoder states has cosine 1; all other states have cosine −1."""
     score = make("cosine", H, H)
     s = torch.ones(1, 1, H).double()
@@ -178,7 +178,7 @@ def test_location_score_ignores_encoder_states():
 # Invalid input.
 
 
-def test_unknown_name_error_has_a_suggestion():
+def test_error_for_an_unknown_name_has_a_suggestion():
     with pytest.raises(ValueError, match="did you mean scaled-dot"):
         score_class("scaled_dot")
 

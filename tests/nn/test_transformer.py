@@ -133,7 +133,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("agree", [assert_encoder_equals_torch, assert_decoder_equals_torch])
 @pytest.mark.parametrize("part", BROKEN)
-def test_broken_part_is_detected(part, agree, monkeypatch):
+def test_comparison_detects_each_broken_part(part, agree, monkeypatch):
     name, what = BROKEN[part]
     attend = MultiHeadAttention.attend
 

@@ -118,7 +118,7 @@ def test_averaged_run_keeps_recipe_data_and_tokenizer(trained: Run) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_averaged_run_is_complete_or_absent(
+def test_averaged_run_is_written_completely_or_not_at_all(
     trained: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     write, failing = files.write_flushed, 1
@@ -172,7 +172,7 @@ def test_read_only_run_can_be_averaged(trained: Run, tmp_path: Path, monkeypatch
     assert average_runs([trained.path], 2, tmp_path / "elsewhere").run.path.is_dir()
 
 
-def test_damaged_average_file_is_reported(trained: Run) -> None:
+def test_damaged_average_json_is_reported(trained: Run) -> None:
     averaged_run = average_runs([trained.path], 2, None).run
     for text in ("{", "[]", "{}"):
         (averaged_run.path / "average.json").write_text(text)

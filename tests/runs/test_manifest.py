@@ -153,7 +153,7 @@ def test_outdated_recipe_is_rejected(run: Path) -> None:
         Run.open(run)
 
 
-def test_identity_survives_reopening(tmp_path: Path) -> None:
+def test_identity_is_unchanged_after_reopening(tmp_path: Path) -> None:
     odd = {
         "a": 1e22,
         "b": -0.0,

@@ -44,7 +44,7 @@ def test_created_run_can_be_opened(tmp_path):
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_run_is_complete_or_absent(tmp_path, monkeypatch, failing, error):
+def test_run_is_written_completely_or_not_at_all(tmp_path, monkeypatch, failing, error):
     calls: list[Path] = []
     write = files.write_flushed
 

@@ -23,7 +23,7 @@ TEXT, TARGET = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
 
 
 @pytest.mark.parametrize("by", ["words", "tokens"])
-def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path, by: str) -> None:
+def test_recurrent_attention_matches_the_output_of_inspect(studio_page: StudioPage, runs: Path, by: str) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, by=by)
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT), studio_page.table("alignment")
     grid = view.grid(tokens=by == "tokens")
@@ -34,7 +34,7 @@ def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path
     assert page.locator(".alignment-selects select").count() == 0  # there is only one kind of attention
 
 
-def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> None:
+def test_selected_head_matches_the_output_of_inspect(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-transformer", text=TEXT)
     model = seqloom.load(runs / "translate-transformer", "cpu")
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), model.attention(TEXT).words.weights, atol=6e-4)
@@ -46,7 +46,7 @@ def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> N
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
 
 
-def test_forced_translation_is_aligned_as_in_python(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation_is_aligned_as_in_the_python_api(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT)
     page.get_by_label("Force this translation").fill(TARGET)
     page.keyboard.press("Enter")
@@ -72,7 +72,7 @@ def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
     assert "Sunday" in right.locator(".readout").inner_text()
 
 
-def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
+def test_output_of_one_run_is_forced_for_both_runs(studio_page: StudioPage) -> None:
     def force_output(route: Any) -> None:
         """Force an output for one model, because models with little training generate almost no tokens."""
         request = route.request.post_data_json

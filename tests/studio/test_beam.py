@@ -100,7 +100,7 @@ def test_beam_size_penalty_and_n_best_controls_match_translate(studio_page: Stud
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
-def test_candidates_of_language_model_match_python_search(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_candidates_of_a_language_model_match_the_python_api(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
     hypotheses = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
     assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [

@@ -90,7 +90,7 @@ def contrast(colour: str, ground: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_page_and_plots_share_palette() -> None:
+def test_page_and_plots_use_the_same_palette() -> None:
     source = (WEB / "lib" / "palette.js").read_text()
     page_palette = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
     assert page_palette == {

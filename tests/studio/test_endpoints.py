@@ -86,7 +86,7 @@ def test_disconnection_removes_waiting_computation(computations: Computations, p
     assert computations.slow.times == 1
 
 
-def test_stream_yields_to_other_requests_and_stops_on_disconnection(computations: Computations, port: int) -> None:
+def test_stream_lets_other_requests_run_and_stops_on_disconnection(computations: Computations, port: int) -> None:
     connection = ask(port, "/lines", {"run": "a"})
     wait_until(lambda: computations.event_count > 3)
     assert answer(ask(port, "/fast", {"run": "a"})) == (200, {"answer": "a"})

@@ -96,7 +96,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
         assert (height, width) == (rows, columns) and reds[0] > reds[-1] and (np.diff(reds) <= 1).all()
 
 
-def test_all_parts_of_translator_match_python(studio_page: StudioPage, runs: Path) -> None:
+def test_all_parts_of_a_translator_match_the_python_api(studio_page: StudioPage, runs: Path) -> None:
     text, target = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
     page = studio_page.open("heads", run="translate-transformer", text=text, target=target)
     assert target in page.locator(".model-output").inner_text()
@@ -124,7 +124,7 @@ def test_gpt_rows_are_queries(studio_page: StudioPage, runs: Path) -> None:
     assert sorted(titles) == ["key (attended to)"] * 2 + ["query (attends)"] * 2
 
 
-def test_mean_over_heads_of_encoder_matches_python(studio_page: StudioPage, runs: Path) -> None:
+def test_mean_over_heads_of_the_encoder_matches_the_python_api(studio_page: StudioPage, runs: Path) -> None:
     studio_page.open("heads", run="bert", text=TEXT, layer="1", head="mean", by="tokens")
     table, part = studio_page.table("head"), load_part(runs, "bert", "encoder")
     assert table[0][1] == table[1][0] == "[CLS]"
@@ -175,7 +175,7 @@ def test_links_are_highlighted(studio_page: StudioPage, runs: Path) -> None:
     assert widths == sorted(widths) and widths[-1] == pytest.approx(0.6 + 6.4 * grid.weights.max(), abs=0.02)
 
 
-def test_controls_switch_to_tokens_and_hide_end(studio_page: StudioPage, runs: Path) -> None:
+def test_controls_switch_to_tokens_and_hide_the_end_token(studio_page: StudioPage, runs: Path) -> None:
     part = load_part(runs, "gpt", "decoder")
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1")
     page.get_by_role("radio", name="Tokens").check()

@@ -68,7 +68,7 @@ def request(run: str, path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("run", ["glimpses", "vit"])
-def test_reasons_match_python(client: TestClient, folder: Path, picture: Path, run: str) -> None:
+def test_reasons_match_the_python_api(client: TestClient, folder: Path, picture: Path, run: str) -> None:
     answer = client.post("/api/images/classify", json=request(run, picture))
     assert answer.status_code == 200
     head, (pixels, *maps) = unpack_response(answer.content)
@@ -86,7 +86,7 @@ def test_reasons_match_python(client: TestClient, folder: Path, picture: Path, r
         assert found["probability"] == pytest.approx(glimpse.probability, rel=1e-5)
 
 
-def test_frames_match_python(client: TestClient, folder: Path, clip: Path) -> None:
+def test_frames_match_the_python_api(client: TestClient, folder: Path, clip: Path) -> None:
     head, (pixels,) = unpack_response(client.post("/api/images/clip", json=request("clips", clip)).content)
     (expected,) = seqloom.load(folder / "clips", "cpu").classify(clip, why=True)
     assert head["label"] == expected.label and pixels.shape == (6, 32, 32, 3)
@@ -100,7 +100,7 @@ def test_frames_match_python(client: TestClient, folder: Path, clip: Path) -> No
 
 
 @pytest.mark.parametrize("run", ["draw", "whole"])
-def test_steps_match_python(client: TestClient, folder: Path, run: str) -> None:
+def test_steps_match_the_python_api(client: TestClient, folder: Path, run: str) -> None:
     answer = client.post("/api/images/generate", json={"run": run, "samples": 2, "seed": 7})
     _, (canvases, *frames) = unpack_response(answer.content)
     expected = seqloom.load(folder / run, "cpu").generate(2, seed=7)
@@ -135,7 +135,7 @@ def test_unusable_files_are_rejected(client: TestClient, tmp_path: Path, kind: s
     assert answer.json()["error"].startswith("x.png ") and len(answer.json()["error"].splitlines()) == 1
 
 
-def test_limits_of_generated_images(client: TestClient) -> None:
+def test_invalid_numbers_of_generated_images_are_rejected(client: TestClient) -> None:
     for body in ({"samples": 0}, {"samples": 37}, {"seed": -1}):
         assert client.post("/api/images/generate", json={"run": "draw", **body}).status_code == 422
 

@@ -60,7 +60,7 @@ def question(content: bytes, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("target", [None, TEXT])
-def test_weights_match_python(client: TestClient, folder: Path, picture: Path, target: str | None) -> None:
+def test_weights_match_the_python_api(client: TestClient, folder: Path, picture: Path, target: str | None) -> None:
     answer = client.post("/api/alignment/picture", json=question(picture.read_bytes(), target=target))
     assert answer.status_code == 200
     head, (maps, on_query, pixels) = unpack_response(answer.content)

@@ -62,7 +62,7 @@ def test_different_keys_run_in_parallel() -> None:
     in_loop(main())
 
 
-def test_keys_are_served_alternately() -> None:
+def test_requests_with_different_keys_are_served_alternately() -> None:
     """With one worker, the job of b runs second, although ten jobs of a arrived before it."""
     order: list[str] = []
 
@@ -131,7 +131,7 @@ def test_deadline_includes_waiting_time() -> None:
     assert computed == ["in time"]
 
 
-def test_cancelled_request_leaves_queue() -> None:
+def test_cancelled_request_is_removed_from_the_queue() -> None:
     computed: list[int] = []
 
     async def main() -> None:
@@ -206,7 +206,7 @@ def test_exceptions_do_not_stop_the_worker() -> None:
     in_loop(main())
 
 
-def test_slot_runs_several_computations() -> None:
+def test_slot_can_run_several_computations() -> None:
     order: list[str] = []
 
     async def in_pieces(queues: Queues, name: str) -> None:
@@ -222,7 +222,7 @@ def test_slot_runs_several_computations() -> None:
     assert order == ["x", "y"] * 3
 
 
-def test_finish_runs_after_cancellation() -> None:
+def test_finish_callback_runs_after_cancellation() -> None:
     finished: list[bool] = []
 
     async def main() -> None:

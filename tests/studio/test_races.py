@@ -83,7 +83,7 @@ def test_card_shows_the_last_selected_run(studio_page: StudioPage) -> None:
     assert page.get_by_role("heading", name="Run card of bert").count() == 1
 
 
-def test_outdated_tour_is_ignored(studio_page: StudioPage) -> None:
+def test_outdated_tour_response_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
     submit_text(page, "Sentence", "abc")
@@ -137,7 +137,7 @@ def test_control_keeps_focus_after_its_value_changes(studio_page: StudioPage) ->
         ("vectors", "classifier", "Tokens", "ArrowRight", "kind=sentences"),
     ],
 )
-def test_redraw_keeps_focus(
+def test_focus_is_kept_when_the_view_is_redrawn(
     studio_page: StudioPage, view: str, run: str, control: str, key: str, fragment: str
 ) -> None:
     page = studio_page.open(view, run=run)
@@ -175,7 +175,7 @@ def test_abandoned_tsne_stops(studio_page: StudioPage, monkeypatch: pytest.Monke
     assert before == frames[0]
 
 
-def test_cache_is_tied_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_invalidated_when_weights_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When training continues, cached results of the previous weights are not used for the new weights."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").touch()

@@ -174,7 +174,7 @@ def test_unit_of_loss_depends_on_task_and_tokenizer(client: Any) -> None:
     assert speeds["lm-lstm"] == "characters/s" and speeds["gpt"] == "tokens/s (vocabulary 400)"
 
 
-def test_charts_have_one_unit(studio_page: StudioPage) -> None:
+def test_each_chart_has_one_unit(studio_page: StudioPage) -> None:
     """With eight selected runs, each chart contains the runs of one unit."""
     page = studio_page.open("runs", runs=list(UNITS))
     page.locator('figure[data-figure="curve-loss-6"]').wait_for()

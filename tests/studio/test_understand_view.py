@@ -80,7 +80,7 @@ def test_selected_label_can_be_explained_by_occlusion(studio_page: StudioPage, c
 
 
 @pytest.mark.parametrize(("name", "run"), [("lattice", "tagger"), ("lattice-2", "hmm-tagger")])
-def test_tags_and_paths_match_python(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
+def test_tags_and_paths_match_the_python_api(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
     page = studio_page.open("understand", run="tagger", other="hmm-tagger", text=SENTENCE)
     page.locator("svg.lattice").nth(1).wait_for()
     tagger = seqloom.load(runs / run, "cpu")
@@ -176,7 +176,7 @@ def ask(pairs: Path) -> Any:
     return lambda path, **body: client.post(f"/api/understand/{path}", json=body)
 
 
-def test_pairs_choices_and_answers_match_python(ask: Any, pairs: Path) -> None:
+def test_pairs_choices_and_answers_match_the_python_api(ask: Any, pairs: Path) -> None:
     (prediction,) = load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
     response = ask("match", run="pair", first="a red fox", second="it is blue").json()
     assert [(candidate["label"], pytest.approx(candidate["probability"])) for candidate in response["labels"]] == [

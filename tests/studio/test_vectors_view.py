@@ -92,7 +92,7 @@ def test_positions_match_pca_and_colours_match_counts(studio_page: StudioPage, w
     assert [int(row[3].replace(",", "")) for row in table[1:]] == counts
 
 
-def test_neighbours_and_analogies_match_python(studio_page: StudioPage, words: Any) -> None:
+def test_neighbours_and_analogies_match_the_python_api(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", find="class")
     expected = [(neighbour.word, round(neighbour.score, 3)) for neighbour in words.nearest("class", 10)]
     assert read_neighbours(page, "near") == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected]
@@ -110,7 +110,7 @@ def test_neighbours_and_analogies_match_python(studio_page: StudioPage, words: A
     assert read_neighbours(page, "analogy")[0][0] == expected[0][0]
 
 
-def test_tsne_matches_python(studio_page: StudioPage, words: Any) -> None:
+def test_tsne_matches_the_python_api(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", map="tsne", n="200", perplexity="10")
     page.locator('.vectors-stage[data-state="done"]').wait_for()
     *_, last = project_tsne(compute_points(words, "words"), 200, perplexity=10)
@@ -169,7 +169,7 @@ def test_keys_pan_and_zoom_and_update_address(studio_page: StudioPage) -> None:
     page.wait_for_url(lambda url: "at=" not in url)
 
 
-def test_legend_isolates_group(studio_page: StudioPage) -> None:
+def test_clicking_the_legend_isolates_a_group(studio_page: StudioPage) -> None:
     page = studio_page.open("vectors", run="tagger", n="500")
     key = page.locator(".scatter-key [role=button]")
     key.first.wait_for()

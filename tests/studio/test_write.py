@@ -134,7 +134,7 @@ def test_tokens_are_streamed(studio: Studio, monkeypatch: pytest.MonkeyPatch) ->
 # --- through the page -------------------------------------------------------------------------------------------------
 
 
-def test_page_matches_generate(studio_page: StudioPage, runs: Path) -> None:
+def test_page_output_matches_the_output_of_generate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0.8", seed="3", length="30")
     options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
     model = load(runs / "lm-lstm", "cpu")
@@ -156,7 +156,7 @@ def test_page_matches_generate(studio_page: StudioPage, runs: Path) -> None:
     assert wait_for_text(page) == model.generate("An object", seed=4, **options)
 
 
-def test_sliders_match_processors(studio_page: StudioPage, runs: Path) -> None:
+def test_slider_values_match_the_score_processors(studio_page: StudioPage, runs: Path) -> None:
     """The page computes the same sampling probabilities as the server."""
     page = studio_page.open("write", run="gpt", text="The class", seed="1", length="12", at="5", redraw="0")
     wait_for_position(page, 5)

@@ -30,7 +30,7 @@ def test_task_info_names_existing_members(name):
     assert set(info.views) <= set(VIEWS)
 
 
-def test_unknown_task_suggests_nearest_name():
+def test_error_for_an_unknown_task_suggests_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean translate"):
         task_info("tranlsate")
     with pytest.raises(UsageError, match="needs the key `task`"):

@@ -100,7 +100,7 @@ def test_resumed_training_gives_the_same_weights(run: Path, tmp_path: Path) -> N
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_resume_with_hard_attention_is_exact(tmp_path: Path) -> None:
+def test_resuming_with_hard_attention_is_exact(tmp_path: Path) -> None:
     """The sampled positions of a step depend only on the seed and the step. Control: another seed."""
     words = ["caption-shapes", *SMALL, *STEPS, *HARD, "batch.dev_images=0", "monitor=loss"]
     train_recipe(*words, out=tmp_path / "a")

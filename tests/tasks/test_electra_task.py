@@ -95,7 +95,7 @@ def test_metrics_match_independent_computation(tmp_path: Path) -> None:
     assert task.monitor.unit == "nats per masked token + 50 times per token"
 
 
-def test_draws_of_row_are_independent_of_batch_size(tmp_path: Path) -> None:
+def test_random_numbers_of_a_row_do_not_depend_on_the_batch_size(tmp_path: Path) -> None:
     metrics = []
     for rows in (3, 64):
         task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", f"batch.eval_size={rows}"))

@@ -91,7 +91,7 @@ def test_joint_loss_is_the_weighted_sum_of_both_losses(runs: Runs) -> None:
     assert value.item() == pytest.approx(((1 - weight) * attention - weight * ctc.sum() / count).item(), rel=1e-5)
 
 
-def test_losses_on_dev_equal_the_loss_of_the_model(runs: Runs) -> None:
+def test_losses_on_dev_match_the_loss_of_the_model(runs: Runs) -> None:
     for name, path in runs.items():
         model = load(path, "cpu").model
         task: transcribe.Task = load(path, "cpu").task()

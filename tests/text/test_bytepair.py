@@ -127,7 +127,7 @@ def test_streaming_waits_for_complete_characters() -> None:
     )  # no character spans two documents
 
 
-def test_size_includes_bytes_and_end() -> None:
+def test_vocabulary_size_includes_bytes_and_the_end_token() -> None:
     assert len(train(LECTURE, 260)) == 260
     assert len(train(["xyz"], 400)) == 257  # no pair occurs twice
 

@@ -38,7 +38,7 @@ def test_every_segmentation_decodes_to_the_text(texts: list[str], rate: float, s
     assert [TOKENIZER.decode(ids) for ids in draw_segmentations(texts, rate, step)] == texts
 
 
-def test_full_dropout_gives_bytes() -> None:
+def test_dropout_of_one_gives_bytes() -> None:
     for text, ids in zip(SAMPLE[:3], draw_segmentations(SAMPLE[:3], 1.0), strict=True):
         assert len(ids) == len(text.encode())
 

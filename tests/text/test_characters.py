@@ -10,14 +10,14 @@ def test_alphabet_is_sorted_after_special_tokens() -> None:
     assert [tokenizer.token(id) for id in range(len(tokenizer))] == ["</s>", "<unk>", "\n", "e", "h", "l", "o", "é"]
 
 
-def test_unknown_characters_encode_to_unk() -> None:
+def test_unknown_characters_are_encoded_as_unk() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["abc"])
     assert tokenizer.encode("axbx") == [2, 1, 3, 1]
     assert tokenizer.decode(tokenizer.encode("axb")) == "a\ufffdb"
     assert tokenizer.unknown_pieces("xaybx") == ["x", "y"]
 
 
-def test_literal_unk_and_end_are_plain_characters() -> None:
+def test_literal_unk_and_end_tokens_are_plain_characters() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["<unk></s>"])
     assert tokenizer.decode(tokenizer.encode("<unk></s>")) == "<unk></s>"
     assert len(tokenizer.encode("<unk>")) == 5

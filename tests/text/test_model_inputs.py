@@ -16,7 +16,7 @@ def test_special_tokens_follow_the_vocabulary() -> None:
     assert len(SPECIALS.names) == EXTRA
 
 
-def test_no_text_encodes_to_special_tokens() -> None:
+def test_no_text_is_encoded_to_special_tokens() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the [MASK] and the [CLS]"])
     assert max(tokenizer.encode("[MASK] [CLS] [SEP]")) < len(tokenizer) == Specials.after(len(tokenizer)).classify
 

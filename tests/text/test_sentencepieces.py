@@ -63,7 +63,7 @@ def test_ids_and_texts_match_transformers(tokenizer, marian, side):
     assert different > 5  # the two sides segment texts differently
 
 
-def test_no_text_encodes_to_end_or_padding(tokenizer):
+def test_no_text_is_encoded_to_the_end_token_or_padding(tokenizer):
     for text in ("</s>", "<pad>", "a </s> b", "<pad></s><unk>"):
         assert not {END, tokenizer.padding} & {*tokenizer.encode(text), *tokenizer.of_targets.encode(text)}
     assert tokenizer.decode([END, tokenizer.padding, END]) == ""

@@ -123,7 +123,7 @@ def test_ids_outside_vocabulary_are_rejected(tokenizer: Tokenizer) -> None:
             tokenizer.token(wrong)
 
 
-def test_unknown_pieces_encode_to_unknown(tokenizer: Tokenizer) -> None:
+def test_unknown_pieces_are_encoded_as_unknown(tokenizer: Tokenizer) -> None:
     strange = "∞ the"
     if tokenizer.unknown is None:
         assert tokenizer.unknown_pieces(strange) == []

@@ -32,7 +32,7 @@ def test_min_count_and_max_size_limit_vocabulary() -> None:
         train_tokenizer(WordsConfig(min_count=4), texts)
 
 
-def test_literal_unk_is_unknown_word() -> None:
+def test_literal_unk_is_the_unknown_word() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the <unk> of <unk>"])
     assert tokens_of(tokenizer) == ["</s>", "<unk>", "of", "the"]
     assert tokenizer.encode("<unk> of zebras") == [1, 2, 1]
@@ -40,7 +40,7 @@ def test_literal_unk_is_unknown_word() -> None:
     assert tokenizer.unknown_pieces("<unk> of zebras and zebras") == ["zebras", "and"]
 
 
-def test_literal_end_is_ordinary_word() -> None:
+def test_literal_end_token_is_an_ordinary_word() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a </s> a"])
     assert tokenizer.encode("</s>") == [3]
     assert tokenizer.decode([2, 3, 2]) == "a </s> a"

@@ -208,7 +208,7 @@ def test_momentum_of_every_optimizer_is_validated(session, tiny_task, optimizer)
     assert run.train(tiny_task(), resume=True)[1].checkpoint == "step-4"
 
 
-def test_carry_of_another_precision_is_converted(sessions, tiny_task):
+def test_carried_state_of_another_precision_is_converted(sessions, tiny_task):
     """This occurs if a run is moved from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = sessions
     checkpoint = newest(parts)

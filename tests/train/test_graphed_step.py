@@ -132,7 +132,7 @@ def test_skipped_steps_are_reported_with_their_number(session, tiny_task):
 
 
 @cuda
-def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
+def test_step_with_a_synchronizing_loss_runs_eagerly(session, tiny_task):
     task = tiny_task()
     inner = task.loss
 

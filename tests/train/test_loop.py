@@ -142,7 +142,7 @@ def test_mean_loss_excludes_skipped_steps(session, tiny_task):
     assert progress.values["loss"] == pytest.approx(sum(event.values["loss"] for event in clean) / 2)
 
 
-def test_divergence_error_names_step_and_cause(session, tiny_task):
+def test_divergence_error_names_the_step_and_the_cause(session, tiny_task):
     spoil = {
         1: "loss",
         **dict.fromkeys(range(3, 20), math.inf),

@@ -24,7 +24,7 @@ def test_request_inside_a_block_interrupts_with_exit_code_75():
     assert caught.value.exit_code == 75
 
 
-def test_entering_a_block_after_a_request_raises():
+def test_entering_a_block_after_a_request_raises_an_error():
     stop, reached = Stop(), []
     stop.request()
     with pytest.raises(Interrupted), stop.interruptible():

@@ -305,7 +305,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class QuestionAnsweringExample(Example):
-    """A question about a context, and the answers of several annotators, which are all correct."""
+    """A question about a context, and the answers of several annotators, all of which are correct."""
 
     form: ClassVar = "question-answering"
     unit = "questions"

@@ -213,7 +213,7 @@ def pack_float32(array: ArrayLike) -> PackedArray:
 
 
 def pack_uint8(array: ArrayLike, low: float | None = None, high: float | None = None) -> PackedArray:
-    """Encode an array as bytes between `low` and `high` (default: the range of the values). Used for thumbnails."""
+    """Encode an array as bytes between `low` and `high` (default: the range of the values), for thumbnails."""
     values = np.nan_to_num(np.asarray(array, dtype=np.float64))
     minimum, maximum = _range(values)
     low, high = minimum if low is None else low, maximum if high is None else high

@@ -103,7 +103,7 @@ class Recipe(InitRecipe):
         if (metric := metric_of(self.monitor)) not in (None, *self.metrics):
             yield f"monitor {self.monitor} needs the metric {metric}: add it to metrics"
         if len(set(self.metrics)) < len(self.metrics):
-            yield f"metrics must be different, got {', '.join(self.metrics)}"
+            yield f"metrics must be different; got {', '.join(self.metrics)}"
         if self.dropout and self.batch.max_shapes is not None:
             yield "tokenizer.dropout changes the lengths in every epoch, so batch.max_shapes must be null"
         if self.loss.consistency and self.has_hard_attention:

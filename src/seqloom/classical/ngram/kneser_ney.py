@@ -149,7 +149,7 @@ def check_length(stream: NDArray[np.integer], order: int) -> None:
 
 
 def adjusted_counts(counts: list[NGramCounts], order: int, vocabulary: int) -> Ints:
-    """Return c of one order: occurrences in the highest order, distinct preceding words in lower orders."""
+    """Return c for one order: the number of occurrences, or in lower orders of distinct preceding words."""
     level = counts[order - 1]
     if order == len(counts):
         adjusted = level.occurrences.copy()

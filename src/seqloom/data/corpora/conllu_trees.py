@@ -74,7 +74,7 @@ def sentences_with_trees(path: Path) -> Iterator[tuple[Sentence, list[str], Depe
             if not head.isdecimal() or int(head) > len(sentence.words):
                 raise DataError(
                     f"Line {line:,} of {path} must have the number of a word of its sentence, or 0, in the column "
-                    f"HEAD; it has {format_value(head)}."
+                    f"HEAD, but has {format_value(head)}."
                 )
             heads.append(int(head))
         relations = tuple(relation.partition(":")[0] for relation in of_relations.tags)  # without subtypes

@@ -58,7 +58,7 @@ def find_package() -> Path:
 
 
 def read_part(folder: Path, part: str) -> "list[VisualQuestion]":
-    """Read the questions of a part, which are stored as [question, answer, number of the image]."""
+    """Read the questions of a part. Each question is stored as [question, answer, number of the image]."""
     from seqloom.data.image_texts import VisualQuestion
     from seqloom.data.images import EncodedImage, read_image_file
 

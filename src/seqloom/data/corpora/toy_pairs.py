@@ -32,7 +32,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
     total = sum(config.counts().values())
     if total > possible // 2:
         raise DataError(
-            f"The corpus toy-pairs must not use more than half of the {possible:,} possible pairs, got {total:,}. "
+            f"The corpus toy-pairs must not use more than half of the {possible:,} possible pairs; got {total:,}. "
             "Raise data.length, or generate fewer pairs."
         )
     dice = Dice(f"toy-pairs/{VERSION}/{config.seed}")
