@@ -53,7 +53,7 @@ def test_columns_of_data_frames_are_converted_to_python_values(package: str) -> 
         (3, TypeError, "texts must be a list of texts; got int"),
         ({"a": 1}, TypeError, "texts must be a list of texts; got dict"),
         ({"a"}, TypeError, "texts must be a list of texts; got set, which has no order"),
-        (Table(), TypeError, "texts must be one column; got a table with 3 columns"),
+        (Table(), TypeError, "texts must be one column; got a table with 3 columns: select a column"),
         (np.array([["a"], ["b"]]), ValueError, r"texts must have one dimension; got an array of shape \(2, 1\)"),
         (np.array("a"), ValueError, r"one dimension; got an array of shape \(\)"),
         (["a", None], ValueError, r"texts\[1\] must be a string; got None: drop or fill missing values first"),

@@ -9,7 +9,7 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
-from seqloom.core.words import did_you_mean, is_unicode
+from seqloom.core.words import did_you_mean, format_count, is_unicode
 
 TO_LIST = ("tolist", "to_pylist", "to_list")  # methods of numpy and pandas, of pyarrow, and of polars
 
@@ -35,7 +35,10 @@ def check_items(values: Any, name: str, of: str = "texts") -> Iterable[Any]:
         raise TypeError(f"{name} must be a list of {of}; got {received}: {advice}")
     shape = getattr(values, "shape", None)
     if shape is not None and hasattr(values, "columns"):
-        raise TypeError(f"{name} must be one column; got a table with {len(values.columns)} columns")
+        columns = list(values.columns)
+        advice = f": select a column, such as table[{columns[0]!r}]" if columns else ""
+        received = format_count(len(columns), "column")
+        raise TypeError(f"{name} must be one column; got a table with {received}{advice}")
     if isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
         order = ", which has no order" if isinstance(values, Set) else ""
         raise TypeError(f"{name} must be a list of {of}; got {type(values).__name__}{order}")

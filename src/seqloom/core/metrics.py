@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 BASELINES = {  # the metric that a baseline is compared with, its title, and the behaviour of the baseline
     "majority": ("accuracy", "accuracy", "always predicting the most frequent label"),
+    "majority_tag": ("token_accuracy", "token accuracy", "always predicting the most frequent tag"),
+    "majority_frame": ("frame_accuracy", "frame accuracy", "always predicting the most frequent label"),
     "chance": ("accuracy", "accuracy", "choosing an option at random"),
     "constant_f1": ("micro_f1", "micro F1", "always predicting the same labels"),
     **{

@@ -121,6 +121,7 @@ def report(
     correct_sentences = sum(count == length for count, length in zip(correct, lengths, strict=True))
     metrics = {
         "token_accuracy": sum(correct) / len(words),
+        "majority_tag": max(confusion.support) / len(words),
         "sentence_accuracy": correct_sentences / len(expected),
         "tag_macro_f1": macro(confusion.hits.values()).f1,
     }

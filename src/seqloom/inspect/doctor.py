@@ -100,6 +100,7 @@ class ExampleFacts:
     classes: dict[str, int]  # the classes of train with their counts, largest first: labels, tags or span types
     class_unit: str  # the unit counted in `classes`: texts, words or spans
     unmeasured: list[str]  # classes of train that occur in no other split
+    is_balanced: bool  # whether all classes have the same weight in the loss
     has_several_labels: bool  # whether a text can have any number of labels
     reads_characters: bool  # whether the model also reads the characters of words
     truncated: int  # training examples longer than batch.max_length
@@ -290,6 +291,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         classes=classes["train"],
         class_unit="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
         unmeasured=[name for name in classes["train"] if name not in measured] if len(classes) > 1 else [],
+        is_balanced=getattr(task.recipe.loss, "class_weights", "none") == "balanced",
         has_several_labels=issubclass(corpus.example_type, MultiLabelExample),
         reads_characters=task.spellings is not None,
         truncated=task.truncated_count(),
@@ -437,9 +439,8 @@ def warn_examples(facts: ExampleFacts) -> Iterator[str]:
         )
         yield f"{subject} only in train, so no metric measures {them}. Add examples, or merge rare classes."
     if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
-        advice = (
-            "Watch macro F1 in addition to accuracy; loss.class_weights=balanced gives all classes the same weight."
-        )
+        weights = "" if facts.is_balanced else "; loss.class_weights=balanced gives all classes the same weight"
+        advice = f"Watch macro F1 in addition to accuracy{weights}."
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. "
             f"{'Watch macro F1 in addition to micro F1.' if facts.has_several_labels else advice}"

@@ -34,6 +34,7 @@ class FrameTask(SplitTask[R, M]):
         tags = report(self.frame_labels(split), labels, self.names)
         renamed = {
             "token_accuracy": "frame_accuracy",
+            "majority_tag": "majority_frame",
             "sentence_accuracy": self.complete_metric,
             "tag_macro_f1": "frame_macro_f1",
         }
