@@ -32,8 +32,10 @@ def format_count(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def format_sizes(counts: Mapping[str, int]) -> str:
-    """Format counts: `3 sentences, 12 words`."""
-    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+    """Format counts, given the plural nouns of the units: `1 sentence, 12 words`."""
+    return ", ".join(
+        f"1 {unit.removesuffix('s')}" if count == 1 else f"{count:,} {unit}" for unit, count in counts.items()
+    )
 
 
 def is_unicode(text: str) -> bool:

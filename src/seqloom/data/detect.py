@@ -66,6 +66,7 @@ TASKS = {  # the form of the examples → the task that `detect` recognizes
     "image-captioning": "caption",
     "visual-question-answering": "vqa",
 }
+TRANSLATION_KINDS = {"tmx": "a TMX", "xliff": "an XLIFF", "po": "a PO"}
 NOTICES = r"readme|licen[cs]e|copying|about"  # names of files that are not data
 TEXT_TASKS = ("language-model", "ngram", "hmm", "word-vectors")  # tasks that read plain text
 
@@ -181,7 +182,7 @@ def _detect_file(path: Path, task: str | None, columns: NamedColumns, multi_labe
     if name.endswith(CONLL_ENDINGS) or task == "tag":
         return _tagged(path, columns)
     if form in TRANSLATIONS:
-        kind = "a folder of translation memories" if path.is_dir() else f"a {form.upper()} file"
+        kind = "a folder of translation memories" if path.is_dir() else f"{TRANSLATION_KINDS[form]} file"
         chosen = {"columns": _chosen_languages(path, form, columns)} if columns else {}
         names = column_names(path) if not columns else ()
         direction = "" if len(names) != 2 else f", from {names[0]} to {names[1]}"
