@@ -239,3 +239,53 @@ def test_translation_options_require_a_translator(
 
 def test_translator_cannot_be_interpolated(seqloom: Any, runs: Path, trained: Path) -> None:
     seqloom("evaluate", runs / "chars", trained, "--interpolate").fails_with(2, "a translator", "a language model")
+
+
+# --- several models by length -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other(trained: Path, parallel: Path) -> Path:
+    """A second translator, trained for a few steps on the same data."""
+    run = trained.parent / "other"
+    assert main(["train", str(trained.parent / "tiny.yaml"), "train.steps=4", "seed=2", "--out", str(run)]) == 0
+    return run
+
+
+def test_lengths_compare_models_separately(seqloom: Any, trained: Path, other: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "lengths.svg"
+    both = seqloom("evaluate", trained, other, "--split", "test", "--lengths", plot, "--json").json["runs"]
+    for run, shown in zip((trained, other), both, strict=True):
+        assert shown == seqloom("evaluate", run, "--split", "test", "--json").json
+    assert "<svg" in plot.read_text()
+    table = seqloom("evaluate", trained, other, "--split", "test", "--lengths", plot).out.splitlines()
+    assert table[1].split() == ["words", "pairs", "run", "other"]
+    rows = [line.split() for line in table[2 : 2 + len(both[0]["by_length"])]]
+    assert [float(row[2]) for row in rows] == [round(row["bleu"], 2) for row in both[0]["by_length"]]
+    assert [float(row[3]) for row in rows] == [round(row["bleu"], 2) for row in both[1]["by_length"]]
+    assert table[2 + len(rows)].split()[0] == "all"
+
+
+def test_lengths_need_the_same_pairs(
+    seqloom: Any, trained: Path, other: Path, parallel: Path, run: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "lengths.png"
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(
+        (trained.parent / "tiny.yaml").read_text().replace(f"{parallel / 'test'}.en", f"{tmp_path}/t.en")
+    )
+    (tmp_path / "t.en").write_text("".join(f"{line} now\n" for line in lines(parallel / "test.en")))
+    assert seqloom("train", changed, "train.steps=2", "--out", tmp_path / "third").code == 0
+    words = ["evaluate", trained, tmp_path / "third", "--split", "test", "--lengths", plot]
+    seqloom(*words).fails_with(2, "but run and third have different data", "--source FILE --reference FILE")
+    given = ["--source", parallel / "dev.en", "--reference", parallel / "dev.de"]
+    assert seqloom("evaluate", trained, tmp_path / "third", *given, "--lengths", plot).code == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_wrong_uses_of_lengths_are_reported(seqloom: Any, trained: Path, runs: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "x.png"
+    seqloom("evaluate", trained, runs / "chars", "--lengths", plot).fails_with(2, "--lengths requires translators")
+    seqloom("evaluate", trained, "--lengths", tmp_path / "x.pdf").fails_with(2, "must end in .png or .svg")
+    seqloom("evaluate", trained, "--lengths", plot, "--split", "tst").fails_with(2, "There is no split 'tst'")
+    seqloom("evaluate", trained, "--lengths", plot, "--out", tmp_path / "o.txt").fails_with(2, "--lengths compares")

@@ -69,7 +69,7 @@ def test_heads_of_a_tagger_are_shown_by_words(seqloom: Any, runs: Path) -> None:
     assert result["tags"] == seqloom("tag", runs / "tagger-bert", LINE).out.rstrip("\n")
     np.testing.assert_allclose(np.sum(result["maps"][0]["word_weights"], axis=-1), 1, atol=1e-5)
     without = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--view", "heat", "--no-end").out
-    assert "[CLS]" in without and "[SEP]" not in without
+    assert "[CLS]" not in without and "[SEP]" not in without
 
 
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
@@ -90,3 +90,50 @@ def test_models_of_several_texts_are_rejected(seqloom: Any, tmp_path: Path, task
     seqloom("inspect", "attention", tmp_path / task, LINE).fails_with(
         2, "this view needs a model that reads a single text"
     )
+
+
+# --- links between two words ------------------------------------------------------------------------------------------
+
+
+def test_head_with_the_strongest_link_is_found(seqloom: Any, runs: Path) -> None:
+    """The order of the heads equals a search over all weights."""
+    run = runs / "classifier-bert"
+    result = seqloom("inspect", "attention", run, FILM, "--from", "film", "--to", "a", "--json").json
+    maps = seqloom("inspect", "attention", run, FILM, "--json").json["maps"]
+    row, column = result["row_words"].index("film"), result["column_words"].index("a")
+    weights = {(each["layer"], each["head"]): each["word_weights"][row][column] for each in maps}
+    expected = sorted(weights.items(), key=lambda item: -item[1])
+    assert [((link["layer"], link["head"]), link["weight"]) for link in result["links"]] == expected
+    (best, weight), (shown,) = expected[0], result["maps"]
+    assert (shown["layer"], shown["head"]) == best
+    assert result["links"][0]["rank"] == 1 + sum(other > weight for other in shown["word_weights"][row])
+    second = seqloom("inspect", "attention", run, FILM, "--from", "FILM", "--to", "a", "--layer", 2, "--json").json
+    assert [link["layer"] for link in second["links"]] == [2, 2]
+
+
+def test_special_tokens_of_bert_can_be_left_out(seqloom: Any, runs: Path) -> None:
+    words = ["inspect", "attention", runs / "classifier-bert", FILM, "--from", "film", "--to", "a"]
+    shown = seqloom(*words, "--no-color").out
+    assert shown.startswith("heads with the strongest link from 'film' to 'a', of 4\n")
+    assert "[CLS]" in shown and "[SEP]" in shown
+    without = seqloom(*words, "--no-color", "--no-end").out
+    assert "[CLS]" not in without and "[SEP]" not in without and "gripping" in without
+    part = load(runs / "classifier-bert", "cpu").heads(FILM).encoder  # type: ignore[attr-defined]
+    assert part.maps(end=False).rows == part.maps(end=False).columns == FILM.split()
+    np.testing.assert_array_equal(part.maps(end=False).weights, part.maps().weights[..., 1:-1, 1:-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--from", "film"], "--from and --to must be given together"),
+        (["--from", "film", "--to", "a", "--head", "1"], "leave out --tokens and --head"),
+        (
+            ["--from", "flm", "--to", "a"],
+            "--from 'flm' is not among the queries of encoder self-attention: did you mean",
+        ),
+        (["--from", "film", "--to", "xyz"], "--to 'xyz' is not among the keys of encoder self-attention: choose from"),
+    ],
+)
+def test_invalid_links_are_reported(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+    seqloom("inspect", "attention", runs / "classifier-bert", FILM, *words).fails_with(2, message)

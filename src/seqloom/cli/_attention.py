@@ -1,6 +1,6 @@
 """`seqloom inspect attention`: attention weights of translators, denoisers and Transformers that read one text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
+    from seqloom.inspect.views.links import HeadLink
 
+SHOWN_LINKS = 5  # number of heads that are listed for --from and --to
 Target = Annotated[
     str | None, typer.Option(help="Show the alignment of this translation. [default: the model's translation]")
 ]
@@ -50,7 +52,11 @@ def attention(
     head: Annotated[int | None, typer.Option(help="Transformer: the head, counted from 1.")] = None,
     view: ViewOption = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False,
-    end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens.")] = True,
+    end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens, or [CLS] and [SEP].")] = True,
+    query: Annotated[
+        str | None, typer.Option("--from", help="Find the head with the strongest link from this word, with --to.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--to", help="The word to which the word of --from attends.")] = None,
     out: PlotOut = None,
     font: Annotated[
         str | None, typer.Option(help="Font of the plot. [default: a font that has all characters]")
@@ -70,8 +76,12 @@ def attention(
         choose_fonts([], font)  # raises an error if the font is not installed
     if beam is not None and target is not None:
         raise UsageError("--beam and --target cannot be used together: a given translation needs no search.")
+    if (query is None) != (key is None):
+        raise UsageError("--from and --to must be given together: two words of the text.")
+    if query is not None and (tokens or head is not None):
+        raise UsageError("--from and --to name words and find a head: leave out --tokens and --head.")
     model = load(run, "cpu")
-    names_heads = view == "grid" or any(option is not None for option in (part, layer, head))
+    names_heads = view == "grid" or any(option is not None for option in (part, layer, head, query))
     if isinstance(model, TranslatorPredictor) and not names_heads:
         alignment = model.attention(text, target, **drop_unset(beam=beam))
         grid, links = alignment.grid(tokens=tokens, end=end), view == "links"
@@ -95,9 +105,27 @@ def attention(
     else:
         heads = model.heads(text)
     default = "cross" if "cross" in heads.parts else next(iter(heads.parts))
-    show_heads(
-        heads, HeadsChoice(heads.part(part or default), layer, head, view, tokens, end), out, font, color, as_json
-    )
+    choice = HeadsChoice(heads.part(part or default), layer, head, view, tokens, end)
+    links: list[HeadLink] = []
+    if query is not None and key is not None:
+        from seqloom.inspect.views.links import find_links
+
+        links = find_links(choice.part, query, key, layer)
+        choice = replace(choice, layer=links[0].layer, head=links[0].head)
+        if not as_json:
+            print_links(links, query, key)
+    show_heads(heads, choice, out, font, color, as_json, links)
+
+
+def print_links(links: "list[HeadLink]", query: str, key: str) -> None:
+    """Print the heads with the strongest links from a word to another word."""
+    table = make_table(["layer", "head", "weight", "rank of the link in its row"], left=0)
+    for link in links[:SHOWN_LINKS]:
+        table.add_row(str(link.layer), str(link.head), f"{link.weight:.3f}", str(link.rank))
+    console = open_console(None)[0]
+    console.print(f"heads with the strongest link from {query!r} to {key!r}, of {len(links)}", markup=False)
+    console.print(table)
+    console.print()
 
 
 # --- alignments -----------------------------------------------------------------------------------------------------
@@ -211,15 +239,22 @@ class HeadsChoice:
 
 
 def show_heads(
-    view: "HeadsView", choice: HeadsChoice, out: Path | None, font: str | None, color: bool | None, as_json: bool
+    view: "HeadsView",
+    choice: HeadsChoice,
+    out: Path | None,
+    font: str | None,
+    color: bool | None,
+    as_json: bool,
+    links: "list[HeadLink]",
 ) -> None:
-    """Plot heads if `out` is given, then print them or their JSON."""
+    """Plot heads if `out` is given, then print them or their JSON. `links` are the links of --from and --to."""
     part, layers, heads = choice.part, choice.layers, choice.heads
     print_notes(view.notes)
     if out is not None:
         draw_heads_choice(out, view, choice, font)
     if as_json:
-        print_json({"run": view.name, **heads_to_json(view, choice)})
+        found = {"links": [link._asdict() for link in links]} if links else {}
+        print_json({"run": view.name, **heads_to_json(view, choice), **found})
         return
     console, is_coloured = open_console(color)
     print_sentences(console, is_coloured, view)

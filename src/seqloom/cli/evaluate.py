@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqloom.cli._evaluate_lengths import compare_lengths
 from seqloom.cli._options import (
     DataDir,
     Device,
@@ -87,6 +88,12 @@ def evaluate(
     out: AnswersOut = None,
     confusion: Confusion = None,
     reliability: Reliability = None,
+    lengths: Annotated[
+        Path | None,
+        typer.Option(
+            help="Translators: evaluate each run separately, and plot BLEU by source length to this .png or .svg file."
+        ),
+    ] = None,
     interpolate: Interpolate = False,
     weights: Weights = None,
     data: RunData = None,
@@ -121,6 +128,14 @@ def evaluate(
     search = drop_unset(beam=beam, length_penalty=length_penalty)
     options = EvaluationOptions(split or "dev", None, documents, columns, pairs, search, glossary)
     plots = drop_unset(confusion=confusion, reliability=reliability)
+    if lengths is not None:
+        if len(files) == 1 or interpolate or out or glossary or plots or min_probability is not None:
+            raise UsageError("--lengths compares translators on a split or on two files aligned by line.")
+        check_split(options.split)
+        check_plot_path(lengths)
+        with use_data_folder(data_dir, data):
+            compare_lengths(runs, options, lengths, as_json, device)
+        return
     models = open_models(runs, options.split, interpolate, device)
     with use_data_folder(data_dir, data):
         model = mix(models, mixture_weights) if interpolate else models[0]
@@ -274,15 +289,13 @@ def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float
 
 def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str) -> "list[Any]":
     """Open the runs to evaluate: one run, an ensemble, or runs to interpolate."""
-    from seqloom.data.corpus import SPLITS
     from seqloom.predict.base import Predictor
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
-    if split not in SPLITS:
-        raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
+    check_split(split)
     models = [load(run, device, LanguageModelPredictor if interpolate else Predictor) for run in runs]
     if len(runs) == 1 or interpolate:
         return models
@@ -293,6 +306,13 @@ def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str
         )
     parts = [model if isinstance(model, TranslatorPredictor) else run for model, run in zip(models, runs, strict=True)]
     return [ensemble(parts, device)]  # raises an error if a run is not a translator
+
+
+def check_split(split: str) -> None:
+    from seqloom.data.corpus import SPLITS
+
+    if split not in SPLITS:
+        raise UsageError(f"There is no split {split!r}: {did_you_mean(split, SPLITS)}.")
 
 
 def refuse_unused_options(

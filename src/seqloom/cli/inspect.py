@@ -10,6 +10,7 @@ import typer
 from seqloom.cli import _inspect_decoding as decoding
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
+from seqloom.cli._inspect_points import points
 from seqloom.cli._inspect_tokens import tokens
 from seqloom.cli._inspect_views import shorten_names
 from seqloom.cli._options import DataDir, JsonObject, PlotOut, RunData
@@ -26,6 +27,7 @@ inspect.command("attention", short_help="Show attention weights.")(attention)
 inspect.command("next", short_help="Show the probabilities of the next token.")(decoding.next_)
 inspect.command("beam", short_help="Show the tree of a beam search.")(decoding.beam)
 inspect.command("tokens", short_help="Show the tokens of a text, and byte-pair merges.")(tokens)
+inspect.command("points", short_help="Show vectors of texts as points.")(points)
 inspect.command("mix", short_help="Show the weights of an ELMo layer mix.")(views.mix)
 inspect.command("positions", short_help="Show positional encodings.")(views.positions)
 inspect.command("states", short_help="Show the states of a hidden Markov model.")(views.states)

@@ -16,6 +16,7 @@ from seqloom.inspect.plots.figures import (
     display_width,
     draw_cell_borders,
     draw_signed,
+    format_class,
     format_word,
     new_figure,
     set_heading,
@@ -175,6 +176,7 @@ def draw_positions(view: PositionsView) -> "Figure":
 # --- words ------------------------------------------------------------------------------------------------------------
 
 Method = Literal["pca", "tsne"]
+MAX_POINT_LABEL = 48  # maximum characters of a label
 UNGROUPED_COLOUR = "#555555"
 LABEL_DISTANCE = 4.0  # points between a dot and its label
 DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in order; beyond the first distance, a line connects the label to its dot
@@ -212,13 +214,13 @@ def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> W
     return WordSelection(list(groups), list(groups.values()), names)
 
 
-def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
+def project(vectors: Array, method: Method, unit: str = "word") -> tuple[Array, Array | None]:
     """Project vectors (N, D) to points (N, 2); for PCA, also return the explained variance ratios."""
     if len(vectors) < MIN_POINTS:
-        raise UsageError(f"A plot of words needs at least four words; got {len(vectors)}.")
+        raise UsageError(f"A plot of {unit}s needs at least four {unit}s; got {len(vectors)}.")
     x = np.asarray(vectors, dtype=np.float64)
     if float(np.ptp(x, axis=0).max()) < 1e-9:
-        raise UsageError("A plot of words needs different vectors, but all of these are equal.")
+        raise UsageError(f"A plot of {unit}s needs different vectors, but all of these are equal.")
     if method == "tsne":
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
         *_, last = project_unit_vectors(x / np.maximum(lengths, 1e-12))
@@ -231,7 +233,22 @@ def draw_words(
     space: WordSpace, selection: WordSelection, method: Method, title: str, font: str | None = None
 ) -> "Figure":
     """Draw a labelled dot for each word. Labels that do not fit are omitted, starting with the last word."""
-    points, ratios = project(space.unit[[space.index(word) for word in selection.words]], method)
+    rows = [space.index(word) for word in selection.words]
+    return draw_points(*project(space.unit[rows], method), selection, title, font)
+
+
+def draw_points(
+    points: Array,
+    ratios: Array | None,
+    selection: WordSelection,
+    title: str,
+    font: str | None = None,
+    unit: str = "word",
+) -> "Figure":
+    """Draw a labelled dot for each point (N, 2) of `project`. `unit` is word or text.
+
+    Groups whose names are not drawn as points are listed in a legend.
+    """
     is_small = len(points) <= 150
     figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
     figure.set_layout_engine("none")
@@ -245,11 +262,16 @@ def draw_words(
     if ratios is not None:
         axes.set_xlabel(f"first component, {ratios[0]:.0%} of the variance", fontsize=10)
         axes.set_ylabel(f"second component, {ratios[1]:.0%}" if len(ratios) > 1 else "", fontsize=10, labelpad=3)
-    names = [format_word(word) for word in selection.words]
-    style = text_style([*names, title], font)
-    bold = {selection.words.index(name) for name in selection.names}
+    names = [truncate(format_class(word), MAX_POINT_LABEL) for word in selection.words]
+    style = text_style([*names, *selection.names, title], font)
+    bold = {selection.words.index(name) for name in selection.names if name in selection.words}
+    for number, name in enumerate(selection.names):
+        if name not in selection.words:
+            axes.scatter([], [], s=18, color=COLOURS[number % len(COLOURS)], label=format_class(name))
+    if len(bold) < len(selection.names):
+        axes.legend(loc="upper right", frameon=False, fontsize=9)
     omitted = _place_labels(axes, points, names, colours, {**style, "fontsize": 9.0 if is_small else 7.5}, bold)
-    summary = f"{format_count(len(names), 'word')}, {'t-SNE of cosines' if method == 'tsne' else 'PCA of unit vectors'}"
+    summary = f"{format_count(len(names), unit)}, {'t-SNE of cosines' if ratios is None else 'PCA of unit vectors'}"
     summary += f"; {format_count(omitted, 'label')} omitted for lack of room" if omitted else ""
     figure.text(0.03, 0.955, title, fontsize=13, **style)
     figure.text(0.03, 0.925, summary, fontsize=10, color="#444444")

@@ -22,7 +22,7 @@ axes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -179,6 +179,7 @@ class Part:
     words: AttentionMap
     default_layer: int  # the layer shown if no other layer is selected
     ends: tuple[bool, bool] = (True, True)  # whether the rows and the columns contain END
+    starts: int = 0  # number of special tokens before the words, such as [CLS]
 
     @property
     def layers(self) -> int:
@@ -189,13 +190,16 @@ class Part:
         return len(self.tokens.weights[0])
 
     def maps(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
-        """Return the maps. `end=False` removes END from both sides, unless a side would be empty."""
+        """Return the maps. `end=False` removes END, [CLS] and [SEP] from both sides, unless a side would be empty."""
         maps = self.tokens if tokens else self.words
         if end:
             return maps
         if self.name == "decoder":  # END is the first token
             return maps.select(slice(1, None), slice(1, None))
-        return maps.select(slice(len(maps.rows) - self.ends[0]), slice(len(maps.columns) - self.ends[1]))
+        rows, columns = (
+            slice(self.starts, len(side) - has_end) for side, has_end in zip(maps[:2], self.ends, strict=True)
+        )
+        return maps.select(rows, columns)
 
     def grid(
         self, layer: int | None = None, head: int | None = None, *, tokens: bool = False, end: bool = True
@@ -461,4 +465,4 @@ def _encoder_part(layers: Sequence[Tensor], tokens: Sequence[str], words: Sequen
     last = len(tokens) - 1
     first = [Word(tokens[position], (position,)) for position in range(before)]
     side = tokens, [*first, *shift_words(words, before), Word(tokens[last], (last,))]
-    return part_of("encoder", layers, side, side)
+    return replace(part_of("encoder", layers, side, side), starts=before)
