@@ -240,3 +240,36 @@ def test_gradients_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None
     assert seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--out", svg).code == 0
     root = ElementTree.fromstring(svg.read_bytes())
     assert float(root.attrib["width"].removesuffix("pt")) > 900
+
+
+# --- gradients of translators -----------------------------------------------------------------------------------------
+
+
+def test_gradients_of_translators_are_shown_by_source_position(seqloom: Any, translators: Path, tmp_path: Path) -> None:
+    names, out = ("one", "blind", "transformer"), tmp_path / "gradients.svg"
+    runs = [translators / name for name in names]
+    words = ["inspect", "gradients", *runs, "--text", "the cat sat", "--target", "der Hund"]
+    result = seqloom(*words, "--of", "total", "--json").json
+    assert result["of"] == "total"
+    for run, shown in zip(runs, result["runs"], strict=True):
+        assert shown["run"] == str(run) and shown["translation"] == "der Hund"
+        assert shown["source_tokens"] == ["the", "cat", "sat", "</s>"]
+        assert len(shown["by_token"]) == len(shown["target_tokens"]) == 3
+        assert all(norm > 0 for norm in shown["total"])
+    shown = seqloom(*words, "--out", out)
+    assert shown.code == 0 and ElementTree.parse(out).getroot().tag.endswith("svg")
+    lines = shown.out.splitlines()
+    assert lines[0] == "norm of the gradient of the last token's loss with respect to each source position"
+    assert lines[1].split() == ["position", "source", *names]
+    last = [one["by_token"][-1] for one in result["runs"]]
+    assert lines[3].split() == ["2", "cat", *(f"{norms[1]:.2e}" for norms in last)]
+    single = tmp_path / "single.png"
+    assert seqloom("inspect", "gradients", runs[0], "--text", "the cat sat", "--out", single).code == 0
+    assert min(struct.unpack(">II", single.read_bytes()[16:24])) > 100
+
+
+def test_invalid_gradients_of_translators_are_reported(seqloom: Any, translators: Path, runs: Path) -> None:
+    seqloom("inspect", "gradients", translators / "one").fails_with(2, "Translators need a sentence: add --text TEXT")
+    seqloom("inspect", "gradients", runs / "chars", "--target", "x").fails_with(2, "--target requires translators")
+    both = [translators / "one", runs / "chars", "--text", "the cat"]
+    seqloom("inspect", "gradients", *both).fails_with(2, "only translators have gradients by source position")

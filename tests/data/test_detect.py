@@ -69,6 +69,56 @@ def test_mrpc_columns_are_detected_as_sentence_pairs(tmp_path: Path, generator: 
     check(path, "pair", first="#1 String", second="#2 String", label="Quality")
 
 
+GLUE = {  # header, a row of the number i and two sentences, and the columns of the texts and the label
+    "mnli": (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
+        "\tsentence1\tsentence2\tlabel1\tgold_label",
+        lambda i, a, b: [i, 9 * i, f"{i}n", "fiction", f"( {a} )", f"( {b} )", a, b, a, b, "xyz"[i % 3], "xyz"[i % 3]],
+        ("sentence1", "sentence2", "gold_label"),
+    ),
+    "qqp": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        lambda i, a, b: [i, 2 * i, 2 * i + 1, f'{a} "', b, i % 2],  # a quotation mark is an ordinary character
+        ("question1", "question2", "is_duplicate"),
+    ),
+    "qnli": (
+        "index\tquestion\tsentence\tlabel",
+        lambda i, a, b: [i, a, b, ["entailment", "not_entailment"][i % 2]],
+        ("question", "sentence", "label"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_pairs_of_glue_are_detected_by_name(tmp_path: Path, generator: random.Random, name: str) -> None:
+    """The index in the first column, which increases like a time, does not make the table a series."""
+    header, row, (first, second, label) = GLUE[name]
+    rows = [row(i, f"{sentence(generator)} {i}", f"{sentence(generator)} {i}") for i in range(60)]
+    path = table(tmp_path / f"{name}.tsv", header, rows)
+    check(path, "pair", first=first, second=second, label=label)
+
+
+def test_numbers_with_the_names_of_pairs_are_a_series(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", "time,first,second,score", [[i, i % 7, i % 5, i % 3] for i in range(60)], ",")
+    assert detect([path]).task == "forecast"
+
+
+def test_text_file_of_mrpc_is_detected_as_sentence_pairs(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[i % 2, 2 * i, 2 * i + 1, f"{sentence(generator)} {i}", f"{sentence(generator)} {i}"] for i in range(60)]
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    check(table(tmp_path / "msr.txt", header, rows), "pair", first="#1 String", second="#2 String", label="Quality")
+    plain = table(tmp_path / "plain.txt", "Quality and sentence1, a text", [[sentence(generator)] for _ in range(60)])
+    assert detect([plain]).task == "language-model"
+
+
+def test_label_of_cola_is_the_column_without_gaps(tmp_path: Path, generator: random.Random) -> None:
+    """The third column of CoLA marks some of the unacceptable sentences, so most of its cells are empty."""
+    rows = [
+        ["ab12", int(i % 4 > 0), "" if i % 4 else "*?"[i % 8 == 0], f"{sentence(generator)} {i}"] for i in range(80)
+    ]
+    check(table(tmp_path / "cola.tsv", None, rows), "classify", text=4, label=2)
+
+
 def test_pairs_with_scores_are_detected(tmp_path: Path, generator: random.Random) -> None:
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 10 % 5] for i in range(60)]
     detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])

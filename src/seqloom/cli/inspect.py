@@ -11,10 +11,12 @@ from seqloom.cli import _inspect_decoding as decoding
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
 from seqloom.cli._inspect_points import points
+from seqloom.cli._inspect_source_gradients import show_source_gradients
 from seqloom.cli._inspect_tokens import tokens
 from seqloom.cli._inspect_views import shorten_names
 from seqloom.cli._options import DataDir, JsonObject, PlotOut, RunData
 from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, show_view
+from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -144,10 +146,18 @@ def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
 
 @inspect.command("gradients", short_help="Show how gradients flow back through time.")
 def gradients(
-    runs: Annotated[list[Path], typer.Argument(help="One or more run directories of recurrent language models.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="One or more run directories of recurrent language models, or of translators.")
+    ],
     text: Annotated[
         str | None,
-        typer.Option(help=f"The text to read. [default: the first {DEV_TOKENS} tokens of each run's dev split]"),
+        typer.Option(
+            help=f"The text to read. [default: the first {DEV_TOKENS} tokens of each run's dev split; translators "
+            "need a text]"
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Translators: use this translation. [default: the model's translation]")
     ] = None,
     of: Annotated[
         Literal["last", "total"], typer.Option(help="Use the loss of the last token, or the sum over all tokens.")
@@ -158,18 +168,28 @@ def gradients(
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Show how gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`."""
+    """Show how gradients flow back through time: `seqloom inspect gradients runs/elman runs/lstm --out flow.png`.
+
+    For translators, the command shows the gradient norm of each source position:
+    `seqloom inspect gradients runs/quickstart-en-fr --text "Sunday, November 15, 2026" --of total`.
+    """
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.cells import draw_gradients
     from seqloom.inspect.views.gradients import gradient_report
     from seqloom.inspect.views.texts import recurrent_lm
     from seqloom.predict.loader import load
+    from seqloom.predict.translate import TranslatorPredictor
 
     check_plot_path(out)
+    models = [load(run, "cpu") for run in runs]
+    if isinstance(models[0], TranslatorPredictor):
+        show_source_gradients(runs, models, text, target, of, out, as_json)
+        return
+    if target is not None:
+        raise UsageError(f"--target requires translators; {models[0].name} is {models[0].description}.")
     reports = []
     with use_data_folder(data_dir, data):
-        for run, name in zip(runs, shorten_names(runs), strict=True):
-            model = load(run, "cpu")
+        for model, name in zip(models, shorten_names(runs), strict=True):
             recurrent_lm(model)  # raises an error for other models before data is read
             tokens = model.task().stream("dev")[:DEV_TOKENS].tolist() if text is None else text
             reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))

@@ -44,6 +44,7 @@ from seqloom.data.table_profile import (
     ColumnProfile,
     NamedColumns,
     TableSample,
+    names_labelled_pairs,
     profile_table,
     text_column,
 )
@@ -338,6 +339,15 @@ def _pairs(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     )
 
 
+def _pairs_by_name(table: TableSample, chosen: ChosenColumns) -> Detected | None:
+    """Recognize sentence pairs by the usual names, even if a column of numbers looks like the times of a series."""
+    if not table.has_header or chosen.inputs or not names_labelled_pairs(table.names):
+        return None
+    sides = next(found for names in PAIRS if all(found := [table.find(name) for name in names]))
+    are_texts = all(side is not None and not side.is_numeric and side.words >= 2 for side in sides)
+    return _pairs(table, chosen) if are_texts else None
+
+
 def _translations(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     pairs = [(column, column.name.rpartition(".")[2]) for column in table.columns]
     languages = [column for column, name in pairs if is_language(name) and column.is_text]
@@ -404,7 +414,8 @@ def _labelled(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     text = chosen.first_input or table.find(*TEXTS)
     label = chosen.label or table.find(*(name for name in LABELS if text is None or name != text.name))
     if label is None:
-        label = next((column for column in reversed(table.columns) if column is not text and column.is_label), None)
+        labels = [column for column in reversed(table.columns) if column is not text and column.is_label]
+        label = next((column for column in labels if column.is_filled), next(iter(labels), None))
     if text is None:
         text = text_column(replace(table, columns=[column for column in table.columns if column is not label]))
     if text is None or label is None or (label.distinct > len(label.texts) / 2 and chosen.label is None):
@@ -444,6 +455,7 @@ RECOGNIZERS: Sequence[tuple[str, Callable[[TableSample, ChosenColumns], Detected
     ("classify-images", recognize_labelled_images),
     ("caption", recognize_captions),
     ("classify", _several_labels),
+    ("pair", _pairs_by_name),
     ("series-classify", _series_rows),
     ("forecast", _series),
     ("pair", _pairs),

@@ -79,6 +79,11 @@ class ColumnProfile:
         return bool(self.texts) and numbers >= 0.9 * len(self.texts)
 
     @property
+    def is_filled(self) -> bool:
+        """Whether at most a tenth of the cells are empty."""
+        return len(self.texts) >= 0.9 * len(self.cells)
+
+    @property
     def is_label(self) -> bool:
         """Whether the cells repeat a few short values."""
         limit = min(200, max(2, len(self.texts) // 3), len(self.texts) // 2)
@@ -142,6 +147,12 @@ class TableSample:
 
     def describe(self, column: ColumnProfile) -> str:
         return f'the column "{shorten(column.name)}"' if self.has_header else f"column {column.number}"
+
+
+def names_labelled_pairs(names: Sequence[str]) -> bool:
+    """Return whether column names include the usual names of two texts and of their label."""
+    known = {name.strip().casefold() for name in names}
+    return bool(known & set(LABELS)) and any(known.issuperset(pair) for pair in PAIRS)
 
 
 def text_column(table: TableSample) -> ColumnProfile | None:

@@ -28,15 +28,7 @@ def load(config: Config) -> TextCorpus:
     verbatim. Topics that other topics contain are dropped, and topics that share a long line are put in the
     same split, so that passages of dev or test cannot be memorized from train.
     """
-    try:
-        from pydoc_data.topics import topics as raw
-    except ImportError:
-        raise DataError(
-            "The corpus pydocs needs the module pydoc_data, which this Python installation lacks. "
-            "Install the complete standard library, or use another corpus."
-        ) from None
-    stripped = {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in raw.items()}
-    topics = drop_contained(stripped)
+    topics = drop_contained(read_sections())
     return TextCorpus(
         name="pydocs",
         version=f"Python {platform.python_version()} {version_of({'topics': [*topics, *topics.values()]})}",
@@ -44,6 +36,18 @@ def load(config: Config) -> TextCorpus:
         description=f"{len(topics)} topics of the Python language reference (pydoc_data.topics)",
         splits={name: [topics[topic] for topic in sorted(chosen)] for name, chosen in _divide(topics).items()},
     )
+
+
+def read_sections() -> dict[str, str]:
+    """Return the sections of the reference by topic, without white space at the ends of lines."""
+    try:
+        from pydoc_data.topics import topics as raw
+    except ImportError:
+        raise DataError(
+            "The Python reference needs the module pydoc_data, which this Python installation lacks. "
+            "Install the complete standard library, or use another corpus."
+        ) from None
+    return {name: "\n".join(line.rstrip() for line in text.strip().split("\n")) for name, text in raw.items()}
 
 
 def _long_lines(text: str) -> frozenset[str]:
