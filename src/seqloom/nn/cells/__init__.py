@@ -55,7 +55,9 @@ class CellOptions:
     """The keys of every model with recurrent cells."""
 
     kind: str = ""
-    cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` describes all cells
+    cell: CellName = (
+        "lstm"  # elman, lstm, gru, gru-cho, mut1, lstm-peephole …; `seqloom list cells` describes all cells
+    )
     activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # activation function of the elman cell
     forget_bias: float | None = None  # initial bias of the forget gate of the lstm cell; null means 1.0
 
