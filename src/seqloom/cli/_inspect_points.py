@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from seqloom.inspect.values import Array
 
 MAX_SHOWN_TEXT = 60  # characters of a text in the table
+POOLED = {  # the vectors in the title of the plot
+    "mean": "mean of the states",
+    "first": "first state",
+    "last": "last state",
+    "max": "maximum of the states",
+}
 LabelledText = tuple[str, str]  # a text, and its label or ""
 
 
@@ -88,7 +94,7 @@ def points(
     nearest = cosines.argmax(axis=1)
     if dropped := len(rows) - len(unique):
         print_notes([f"{format_count(dropped, 'repeated text')} left out"])
-    title = f"Texts in {run.name}, {pooling} of the states"
+    title = f"{run.name}: {POOLED[pooling]} of each text"
     show_view(
         out,
         lambda: draw_points(plane, ratios, selection, title, font, "text"),
