@@ -268,7 +268,7 @@ def test_progress_is_printed_on_request(recipe, tmp_path, capsys):
 # --- prediction -------------------------------------------------------------------------------------------------------
 
 
-def test_generation_is_repeatable_and_streams(trained):
+def test_generation_is_reproducible_and_can_be_streamed(trained):
     a, b = (trained.generate("the ", seed=7, max_tokens=30) for _ in range(2))
     assert a == b != trained.generate("the ", seed=8, max_tokens=30)
     pieces = trained.generate("the ", seed=7, max_tokens=30, stream=True)

@@ -123,7 +123,7 @@ def test_load_of_other_programs_gives_warning(
     assert ("WARNING: other programs use this machine" in capsys.readouterr().out) == warns
 
 
-def test_columns_of_decoding_speed_are_separated(call: Any) -> None:
+def test_columns_of_the_decoding_speed_table_are_separated(call: Any) -> None:
     decoding_speed = importlib.import_module("decoding_speed")
     spread = decoding_speed.Spread(12345.6, 11111.1, 23456.7)
     table = decoding_speed.format_table(

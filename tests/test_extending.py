@@ -153,7 +153,7 @@ def test_contract_and_documentation_tests_pass(copy: Copy) -> None:
 
 
 @pytest.mark.slow
-def test_complete_suite_passes(copy: Copy) -> None:
+def test_complete_test_suite_passes_in_the_extended_copy(copy: Copy) -> None:
     """The tests in this file are excluded, because they would copy the copy."""
     skipped = ("--deselect", "tests/test_extending.py")
     pytest_command = ["-m", "pytest", "-q", "-n", "2", "-p", "no:faker", "-p", "no:cacheprovider", "-m", "not slow"]

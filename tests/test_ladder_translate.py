@@ -216,7 +216,7 @@ os.kill(os.getpid(), 9)
         ("print('hello', flush=True); input(); input()", ResourceError, "in the middle of a line: 'hello'"),
     ],
 )
-def test_failed_worker_ends_ladder_with_its_message(
+def test_message_of_a_failed_worker_ends_the_ladder(
     toys: ladder.Ladder, tmp_path: Path, scripted: Any, lines: str, kind: type[Exception], words: str
 ) -> None:
     scripted(lines)

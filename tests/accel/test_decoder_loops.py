@@ -99,7 +99,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tenso
 @pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 40])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (48, 2), (64, 3)])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_attention_to_source_matches_its_definition(size: int, d: int, k: int, scale: float) -> None:
+def test_attention_to_source_matches_its_reference_implementation(size: int, d: int, k: int, scale: float) -> None:
     """Masks are random, and empty for the last source. With a large scale, most weights are 0."""
     B, N, draw = 4, 3, generator(size)
     q, (keys, values) = scale * torch.randn(B * k, N, d, generator=draw), torch.randn(2, B, N, size, d, generator=draw)
@@ -117,7 +117,7 @@ def test_attention_to_source_matches_its_definition(size: int, d: int, k: int, s
 @pytest.mark.parametrize("size", [5, 16, 33])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (64, 3)])
 @pytest.mark.parametrize("room", [0, 7])
-def test_attention_to_cache_matches_its_definition(size: int, d: int, k: int, room: int) -> None:
+def test_attention_to_cache_matches_its_reference_implementation(size: int, d: int, k: int, room: int) -> None:
     B, N, draw = 4, 2, generator(size)
     qkv, cache = torch.randn(B * k, 3, N, d, generator=draw), torch.randn(B, N, 2, size + room, d, generator=draw)
     cache = cache[:, :, :, :size]
@@ -134,7 +134,7 @@ def test_attention_to_cache_matches_its_definition(size: int, d: int, k: int, ro
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 20), st.integers(0, 999))
-def test_free_slots_are_used(sources: int, k: int, size: int, seed: int) -> None:
+def test_hypotheses_take_free_slots(sources: int, k: int, size: int, seed: int) -> None:
     owned = torch.rand(sources * k, k + size, generator=generator(seed)) < 0.15
     before = owned.view(sources, k, -1)
     free = int((~before.any(dim=1)).sum(dim=1).min())

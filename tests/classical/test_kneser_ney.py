@@ -192,7 +192,7 @@ def test_progress_counts_every_order_and_ends_with_the_model() -> None:
     assert {"order", "discount_1", "discount_2", "discount_3"} <= stages[-1].values.keys()
 
 
-def test_min_count_drops_rare_ngrams_and_still_sums_to_one() -> None:
+def test_min_count_removes_rare_ngrams_and_probabilities_still_sum_to_one() -> None:
     stream = join_documents(large_corpus())
     whole, pruned = (kneser_ney(stream, NGramConfig(order=4, min_count=m), WORDS) for m in (1, 3))
     assert whole.size()["2-grams"] == pruned.size()["2-grams"]

@@ -127,7 +127,7 @@ def test_states_can_be_duplicated_and_reordered() -> None:
     assert torch.equal(chosen.log_probs, straight.log_probs[rows])
 
 
-def test_initial_model_is_uniform() -> None:
+def test_untrained_model_predicts_the_uniform_distribution() -> None:
     model = NGramConfig(order=4).build(8)
     output = model.step(torch.tensor([[1, 2, 3, 4]]), model.start())
     assert output.log_probs[0].tolist() == pytest.approx([-math.log(8)] * 8)

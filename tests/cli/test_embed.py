@@ -126,7 +126,7 @@ def test_out_option_writes_a_numpy_file(seqloom: Any, readers: dict[str, Path], 
     seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").fails_with(2, "does not exist")
 
 
-def test_standard_output_is_a_numpy_file(readers: dict[str, Path], capfdbinary: Any) -> None:
+def test_numpy_file_is_written_to_standard_output(readers: dict[str, Path], capfdbinary: Any) -> None:
     assert main(["embed", str(readers["lstm"]), "the owl", "a cat"]) == 0
     vectors = np.load(io.BytesIO(capfdbinary.readouterr().out))
     assert vectors == pytest.approx(load(readers["lstm"], "cpu").embed(["the owl", "a cat"]), abs=1e-6)

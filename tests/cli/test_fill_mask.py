@@ -210,7 +210,7 @@ def test_line_break_and_space_are_shown_differently() -> None:
     assert [mark_spaces(token) for token in (" the", " ", "\n", " a b", "\t")] == ["the", "␣", "↵", "a␣b", "␣"]
 
 
-def test_electra_metrics_are_named(seqloom: Any, tmp_path: Path) -> None:
+def test_electra_metrics_have_distinct_names(seqloom: Any, tmp_path: Path) -> None:
     trained(
         masked_recipe(tmp_path, "objective=electra", "train.steps=1", "model.detection_weight=20"), tmp_path / "run"
     )

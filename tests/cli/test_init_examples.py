@@ -35,7 +35,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
-def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
+def test_comments_and_errors_name_the_lines_of_each_encoder(seqloom: Any, workdir: Path, kind: str) -> None:
     """The comments and the error messages name the lines that belong to each kind."""
     write_reviews(workdir / "reviews.csv")
     seqloom("init", "--no-estimate", "reviews.csv", "--column", "review", "--label", "verdict", "--model", "lstm-small")

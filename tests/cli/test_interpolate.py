@@ -74,7 +74,7 @@ def test_text_of_a_split_has_the_same_metrics_as_the_split(
     assert other == split
 
 
-def test_repeated_model_shares_its_weight(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_repeated_model_divides_its_weight(seqloom: Any, runs: Path, trigram: Path) -> None:
     three = seqloom("evaluate", runs / "words", trigram, trigram, "--interpolate", "--json").json
     two = seqloom("evaluate", runs / "words", trigram, "--interpolate", "--json").json
     assert three["loss"] == pytest.approx(two["loss"], abs=1e-5)

@@ -35,7 +35,7 @@ def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, workdir: Pa
         assert (workdir / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_suggested_commands_work(seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_commands_are_executable(seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = seqloom("quickstart", "--target", "hu", "--out", "my run", *TINY)
     commands = re.findall(r"^   (?:echo .* \| )?seqloom (.*)", shown.out.partition("Done in")[2], re.MULTILINE)
     assert [command.split()[0] for command in commands] == [

@@ -79,7 +79,7 @@ def test_columns_of_the_training_data_are_the_default(seqloom: Any, here: Path) 
 
 
 @pytest.mark.parametrize("name", ["in.csv", "in.jsonl"])
-def test_options_are_columns_or_a_list(seqloom: Any, here: Path, name: str) -> None:
+def test_options_are_read_from_columns_or_a_list(seqloom: Any, here: Path, name: str) -> None:
     """Blank options at the end of a row are omitted."""
     rows = [["the fox is", "red", "blue", "grey"], ["the cat is", "green", "red", ""]]
     write_table(here / "in.csv", ["text", "o1", "o2", "o3"], rows)
@@ -229,7 +229,7 @@ def test_unsuitable_options_are_rejected(seqloom: Any, here: Path, words: list[s
     seqloom(*words, "--in", "in.csv").fails_with(2, message, lines=1)
 
 
-def test_notes_count_rows(seqloom: Any, here: Path) -> None:
+def test_notes_about_tables_count_rows(seqloom: Any, here: Path) -> None:
     (here / "in.csv").write_text("text,n\na film,1\na zebra,2\n")
     result = seqloom("classify", "classifier", "--in", "in.csv", "--out", "out.csv")
     assert "note: the vocabulary lacks parts of 1 row; the first is row 2: 'zebra'\n" in result.err

@@ -314,11 +314,11 @@ def describe_stream() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_batches_are_unchanged(name: str) -> None:
+def test_batches_match_the_recorded_batches(name: str) -> None:
     assert describe_batches(BATCHES[name]()) == golden()["batches"][name]
 
 
-def test_stream_is_unchanged() -> None:
+def test_stream_batches_match_the_recorded_batches() -> None:
     assert describe_stream() == golden()["batches"]["stream"]
 
 

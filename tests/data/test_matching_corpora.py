@@ -402,7 +402,7 @@ def test_similarity_counts_shared_slots(folder: Path) -> None:
         assert shared <= int(pair.label)
 
 
-def test_questions_are_answered_by_their_slot(folder: Path) -> None:
+def test_answers_are_values_of_the_slot_of_the_question(folder: Path) -> None:
     corpus: Corpus[QuestionAnsweringExample] = load("scene-questions", folder)
     kinds = {"Where": "where", "In": "where", "When": "when", "What": "what"}
     for question in corpus.split("train"):

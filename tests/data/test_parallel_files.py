@@ -49,7 +49,7 @@ def test_corpus_can_be_set_by_overrides(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.txt.gz"])
-def test_table_is_read(folder: Path, name: str) -> None:
+def test_pairs_are_read_from_a_table(folder: Path, name: str) -> None:
     path = table(folder / name, 'Hi "you"\tSalut\tby me\nGo\tVa\n')
     assert load(train=path, **NONE).split("train") == [
         ParallelExample('Hi "you"', "Salut"),
@@ -106,7 +106,7 @@ def test_header_without_rows_is_rejected(folder: Path) -> None:
         load(train=path, columns=["en", "de"])
 
 
-def test_note_counts_lines_from_header(folder: Path) -> None:
+def test_line_numbers_in_notes_include_the_header(folder: Path) -> None:
     path = table(folder / "p.tsv", "en\tde\nx\t\na\tb\n")
     assert "line 2 of" in load(train=path, columns=["en", "de"], **NONE).notes[0]
 

@@ -81,7 +81,7 @@ def test_invalid_shots_are_rejected(tmp_path: Path, name: str, content: str, mes
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_choices_default_to_labels_of_shots() -> None:
+def test_default_choices_are_the_labels_of_the_shots() -> None:
     assert check_choices([], SHOTS) == ("positive", "negative")
     assert check_choices(["a", "b"]) == ("a", "b")
     for choices, shots, message in (

@@ -84,7 +84,7 @@ def test_utc_offsets_are_converted() -> None:
         ),
     ],
 )
-def test_times_must_ascend(texts: tuple[str, ...], message: str) -> None:
+def test_times_must_be_in_ascending_order(texts: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         parse(*texts)
 

@@ -36,7 +36,7 @@ def wav(values, *, code=1, bits=16, channels=1, rate=RATE, size=None, extra=b"")
 
 
 @pytest.mark.parametrize(("bits", "scale"), [(16, 2**15), (24, 2**23), (32, 2**31)])
-def test_integers_are_divided_by_the_full_scale(bits, scale):
+def test_integer_samples_are_divided_by_the_full_scale(bits, scale):
     values = [0, 1, -1, scale // 2, scale - 1, -scale]
     decoded = decode_sound(wav(values, bits=bits), "x.wav").samples
     np.testing.assert_allclose(decoded, np.array(values) / scale, atol=1e-7)

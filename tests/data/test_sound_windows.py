@@ -79,7 +79,7 @@ def test_recordings_without_samples_are_refused():
         list(read_windows(ReaderOfParts(np.zeros(0, dtype=np.float32)), 4))
 
 
-def test_an_endless_stream_is_read_window_by_window():
+def test_endless_stream_is_read_window_by_window():
     class Endless:
         """A stream that counts the bytes that are read."""
 

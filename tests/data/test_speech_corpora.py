@@ -41,7 +41,7 @@ def takes(examples):
     return {int(example.name.removesuffix(".wav").split("_")[2]) for example in examples}
 
 
-def test_the_customary_split_is_by_the_number_of_the_recording(data):
+def test_customary_split_depends_on_the_number_of_the_recording(data):
     corpus = read(data)
     assert {split: takes(corpus.splits[split]) for split in corpus.splits} == {
         "train": {10, 11},
@@ -172,7 +172,7 @@ def test_phonemes_label_the_frames_at_their_times():
     assert hiss[-10:].mean() > hiss[:10].mean()  # the energy of s is at high frequencies
 
 
-def test_labels_at_times():
+def test_labels_are_found_at_given_times():
     sound = SampledSound("x", np.zeros(1000, np.float32), 1000)
     example = LabelledSound(sound, (Segment("a", 0.1), Segment("b", 0.5)), "ab")
     assert example.labels_at(np.array([0.0, 0.1, 0.49, 0.5, 0.9])) == ["a", "a", "a", "b", "b"]

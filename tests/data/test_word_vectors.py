@@ -35,7 +35,7 @@ def test_only_vectors_of_words_in_the_vocabulary_are_read(tmp_path, name, head, 
     assert vectors.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
 
 
-def test_lowercase_form_is_fallback(tmp_path) -> None:
+def test_lowercase_form_is_used_if_the_word_is_missing(tmp_path) -> None:
     path = write(tmp_path, PLAIN)
     words = ["The", "THE", "Bear", "the"]
     vectors = read_vectors(path, words, 3)

@@ -71,7 +71,7 @@ def test_paths_depend_on_the_generator_and_not_on_other_rows() -> None:
     assert torch.equal(draw_paths(1, slice(0, 1))[0], draw_paths(1)[0])
 
 
-def test_model_reads_at_most_its_memory() -> None:
+def test_forecast_reads_at_most_the_memory_of_the_model() -> None:
     model = Walk()
     forecast(model, VALUES, KNOWN, 3, paths=2)
     assert model.read == [2, 1, 1]
@@ -83,7 +83,7 @@ def test_model_reads_at_most_its_memory() -> None:
         forecast(model, VALUES, KNOWN, 0)
 
 
-def test_exact_and_sampled_forecasts_have_known_quantiles_and_moments() -> None:
+def test_exact_and_sampled_forecasts_have_the_expected_quantiles_and_moments() -> None:
     mean, deviation = torch.full((1, 1, 1), 2.0).double(), torch.full((1, 1, 1), 0.5).double()
     result = Forecast.normal(mean, deviation)
     assert result.exact and result.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)

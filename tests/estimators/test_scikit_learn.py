@@ -98,7 +98,7 @@ def test_scikit_learn_recognizes_classifiers_and_fitted_models(fitted: dict[str,
         check_is_fitted(Classifier())
 
 
-def test_classifiers_vote(fitted: dict[str, Any]) -> None:
+def test_classifiers_can_be_combined_by_voting(fitted: dict[str, Any]) -> None:
     from sklearn.ensemble import VotingClassifier
 
     texts, labels = reviews(120)

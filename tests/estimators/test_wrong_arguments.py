@@ -60,7 +60,7 @@ def explain(call: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize(("name", "argument"), FIT_ARGUMENTS)
 @pytest.mark.parametrize("kind", WRONG_LISTS)
-def test_fit_explains_wrong_arguments(case_of: dict[str, Case], name: str, argument: str, kind: str) -> None:
+def test_errors_of_fit_explain_wrong_arguments(case_of: dict[str, Case], name: str, argument: str, kind: str) -> None:
     case = case_of[name]
     if (argument == "labels" and kind in HASHABLE) or is_valid(name, argument, kind):
         pytest.skip("valid")
@@ -76,7 +76,7 @@ def test_fit_explains_wrong_arguments(case_of: dict[str, Case], name: str, argum
 @pytest.mark.parametrize(
     ("name", "argument"), [(name, argument) for name, case in CASES.items() for argument in case.inputs]
 )
-def test_predict_explains_wrong_arguments(
+def test_errors_of_predict_explain_wrong_arguments(
     fitted: dict[str, Any], case_of: dict[str, Case], name: str, argument: str, kind: str
 ) -> None:
     case, model = case_of[name], fitted[name]
@@ -100,7 +100,7 @@ def test_predictions_for_no_inputs_are_empty(fitted: dict[str, Any], case_of: di
 
 
 @pytest.mark.parametrize(("name", "argument"), FIT_ARGUMENTS)
-def test_evaluate_explains_wrong_arguments(
+def test_errors_of_evaluate_explain_wrong_arguments(
     fitted: dict[str, Any], case_of: dict[str, Case], name: str, argument: str
 ) -> None:
     if name == "WordVectors":
@@ -185,7 +185,7 @@ def test_arguments_of_the_constructor_are_explained() -> None:
         ("SeriesClassifier", ([[NAN], [1.0]], [1, 2]), r"series\[0\] must have at least one number"),
     ],
 )
-def test_wrong_values_inside_arguments_are_explained(
+def test_errors_explain_wrong_values_inside_arguments(
     case_of: dict[str, Case], name: str, arguments: tuple[Any, ...], message: str
 ) -> None:
     case = case_of[name]
@@ -263,7 +263,7 @@ def test_arguments_of_functions_are_explained() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method[0]}.{method[1]}({method[2]})")
-def test_methods_of_loaded_models_explain_wrong_lists(fitted: dict[str, Any], method: Any) -> None:
+def test_errors_of_loaded_models_explain_wrong_lists(fitted: dict[str, Any], method: Any) -> None:
     name, _, argument, call = method
     model = fitted[name].predictor
     for kind, value in WRONG_LISTS.items():
@@ -274,7 +274,7 @@ def test_methods_of_loaded_models_explain_wrong_lists(fitted: dict[str, Any], me
 
 
 @pytest.mark.parametrize(("name", "argument", "call"), TEXT_METHODS)
-def test_methods_of_loaded_models_explain_wrong_texts(
+def test_errors_of_loaded_models_explain_wrong_texts(
     fitted: dict[str, Any], name: str, argument: str, call: Callable[[Any, Any], Any]
 ) -> None:
     for value in (None, 3, b"a", ["a"], NAN):

@@ -47,6 +47,6 @@ def test_calibrated_model_has_small_error() -> None:
     assert too_sure.error == pytest.approx(0.2, abs=0.01) and too_sure.gap == pytest.approx(0.2, abs=0.01)
 
 
-def test_perfect_confident_model_has_no_error() -> None:
+def test_perfect_and_confident_model_has_no_calibration_error() -> None:
     assert calibrate(np.ones(5), np.ones(5, dtype=bool)).error == 0
     assert calibrate(np.ones(5), np.zeros(5, dtype=bool)).error == 1

@@ -110,7 +110,7 @@ def test_batched_texts_give_the_same_results_as_single_texts(texts: list[list[in
         ]
 
 
-def test_empty_text_is_scored_by_its_end() -> None:
+def test_score_of_an_empty_text_is_that_of_the_end_token() -> None:
     model = Bigram()
     (scores,) = score_texts(model, [[]], end=END)
     assert scores.tolist() == [model.table[END, END].item()]

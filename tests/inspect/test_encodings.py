@@ -162,7 +162,7 @@ def test_permuted_texts_have_same_bag(text: list[str], draw: random.Random) -> N
         )
 
 
-def test_additional_word_is_first_difference() -> None:
+def test_additional_word_is_the_first_difference() -> None:
     comparison = compare(encoded("a b", "a b c"), 0, 1, width=4)
     assert comparison.first_difference == 2 and not comparison.same_counts
 
@@ -231,7 +231,7 @@ def test_vocabulary_has_the_columns_of_the_tokenizer() -> None:
     assert vocabulary.frequency[tokenizer.encode("the")[0]] == 1 and vocabulary.documents == 2
 
 
-def test_columns_are_limited() -> None:
+def test_number_of_nonzero_columns_is_limited() -> None:
     texts = encoded(" ".join(f"w{number}" for number in range(50)), "w49 w48")
     assert len(nonzero_columns(texts)) == 50 and len(nonzero_columns(texts, 20)) == 20
     assert {texts[0].vocabulary.words[column] for column in nonzero_columns(texts, 60)} >= {"w49", "w0"}

@@ -112,7 +112,7 @@ def test_sinusoids_use_layout_and_base_of_the_run() -> None:
     np.testing.assert_allclose(view.table, sinusoids_view(8, 100, "halves", 100.0).table, atol=1e-5)
 
 
-def test_rotary_positions_have_head_size() -> None:
+def test_rotary_positions_have_the_size_of_a_head() -> None:
     view = run_positions(transformer(kind="rotary", base=50.0), 12)
     assert (view.kind, view.width, view.length, view.base) == ("rotary", 4, 12, 50.0)
 

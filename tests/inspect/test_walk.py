@@ -326,7 +326,7 @@ def test_vectors_are_truncated() -> None:
     check_walk(walk)
 
 
-def test_spaces_are_visible() -> None:
+def test_spaces_are_made_visible() -> None:
     walk = walk_through(language_model(RecurrentLMConfig(hidden=4), "recurrent-lm"), "a cat")
     assert walk.tokens[2] == "␣"
     assert "stands for a space" in walk.stage("tokens").text

@@ -78,7 +78,7 @@ def build(**options: Any) -> EfficientNetEncoder:
     return EfficientNetEncoderConfig(size=64, **options).build(28, 28, 1)
 
 
-def test_encoder_scales_images_and_repeats_grey() -> None:
+def test_encoder_scales_images_and_repeats_the_grey_channel() -> None:
     grey = torch.randint(256, (2, 28, 28, 1), dtype=torch.uint8)
     encoder = build(pretrained=False, frozen=False).eval()
     assert encoder.grid == (2, 2) and encoder(grey).shape == (2, 4, 1280)

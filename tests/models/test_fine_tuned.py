@@ -208,7 +208,7 @@ def test_tagger_supports_an_encoder() -> None:
     torch.testing.assert_close(model(batch), model.output(h[rows, batch["first"]]))
 
 
-def test_frozen_backbone_still_trains_mix_and_task_layers() -> None:
+def test_mix_and_task_layers_are_trained_above_a_frozen_backbone() -> None:
     model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
     groups = LayerGroups(model.layer_groups(), freeze=3)
     assert len(groups.parameters) == 4  # embeddings, two layers, and the layers of the task

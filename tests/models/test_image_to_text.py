@@ -165,7 +165,7 @@ def test_context_without_encoder_is_the_mean_of_the_vectors() -> None:
         (RecurrentSeq2SeqConfig(reverse=True), "reverse needs a text"),
     ],
 )
-def test_options_of_texts_are_rejected(options: object, message: str) -> None:
+def test_options_for_text_sources_are_rejected(options: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ImageToTextConfig(image=ResNetEncoderConfig(), seq2seq=options)
 

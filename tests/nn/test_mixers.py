@@ -355,7 +355,7 @@ def test_self_attention_matches_its_equation() -> None:
     exactly(mixer(x)[0][0], torch.cat(heads, dim=-1) @ part.out.weight.T + part.out.bias)
 
 
-def test_notes_come_from_the_cell() -> None:
+def test_notes_of_a_layer_include_those_of_its_cell() -> None:
     assert make("recurrent", cell="mut1").notes() == ["MUT1 projects its input from 8 to 4 dimensions first (W_xp)"]
     assert make("convolution").notes() == []
 

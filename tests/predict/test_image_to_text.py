@@ -197,7 +197,9 @@ def test_evaluate_prints_metrics_and_examples(runs: Runs, tmp_path: Path, capsys
     assert "--glossary, --source and --reference require a translator" in capsys.readouterr().err
 
 
-def test_card_and_other_commands_name_the_command(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_card_and_errors_of_other_commands_name_the_caption_command(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
     card = (runs["luong"] / "card.md").read_text()
     assert "seqloom caption luong picture.png" in card and "model.caption(['picture.png'])" in card
     assert "type: bleu" in card and "image-to-text" in card

@@ -160,7 +160,7 @@ def test_unwritable_output_is_rejected_before_evaluation(
         average_runs([trained.path], 2, tmp_path / "there")
 
 
-def test_running_training_is_rejected(trained: Run) -> None:
+def test_run_in_training_is_rejected(trained: Run) -> None:
     with trained.locked(), pytest.raises(UsageError, match="is being trained by another process"):
         average_runs([trained.path], 2, None)
     assert not trained.path.with_name("one-averaged").exists()

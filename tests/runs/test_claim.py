@@ -35,7 +35,7 @@ def test_second_training_with_same_path_is_rejected(recipe: Any, tmp_path: Path)
     assert names(tmp_path / "runs") == ["one", "two"]
 
 
-def test_only_one_of_many_creators_succeeds(tmp_path: Path) -> None:
+def test_only_one_of_many_processes_creates_the_run(tmp_path: Path) -> None:
     start = threading.Barrier(8)
     outcomes: list[int | str] = []
 

@@ -137,7 +137,7 @@ def test_link_created_during_training_is_not_followed(
 
 @pytest.mark.parametrize("make", ["link", "FIFO", "directory"])
 @pytest.mark.parametrize("name", ["manifest.json", "state.json", "model.safetensors", ""])
-def test_irregular_checkpoint_file_counts_as_damage(run: Path, outside: Path, name: str, make: str) -> None:
+def test_irregular_checkpoint_file_is_treated_as_damaged(run: Path, outside: Path, name: str, make: str) -> None:
     replace_by(run / "checkpoints" / "step-12" / name, make, outside)
     events = resume(run)
     assert [event.checkpoint for event in events if isinstance(event, Damaged)] == ["step-12"]
@@ -146,7 +146,7 @@ def test_irregular_checkpoint_file_counts_as_damage(run: Path, outside: Path, na
 
 
 @pytest.mark.parametrize("make", ["link", "FIFO"])
-def test_irregular_checkpoint_pointer_counts_as_damage(run: Path, outside: Path, make: str) -> None:
+def test_irregular_checkpoint_pointer_is_treated_as_damaged(run: Path, outside: Path, make: str) -> None:
     replace_by(run / "checkpoints" / "latest.json", make, outside)
     events = resume(run)
     assert [event.checkpoint for event in events if isinstance(event, Damaged)] == ["latest.json"]

@@ -115,7 +115,7 @@ def test_words_of_any_script_keep_their_direction(studio_page: StudioPage) -> No
     assert set(styles) == {"plaintext"}
 
 
-def test_denoiser_has_alignment(tmp_path: Path) -> None:
+def test_alignment_of_a_denoiser_is_its_cross_attention(tmp_path: Path) -> None:
     """The alignment of a denoiser is its cross-attention."""
     for _ in begin(denoise_recipe(tmp_path), tmp_path / "runs" / "bart").events():
         pass

@@ -52,7 +52,7 @@ def test_best_leaf_matches_the_output_of_translate(studio_page: StudioPage, runs
     assert float(leaf[6]) == pytest.approx(translation.score, rel=1e-4)
 
 
-def test_required_terms_match_translate(studio_page: StudioPage, runs: Path) -> None:
+def test_required_terms_match_the_output_of_translate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     plain = best_candidate(page)
     with wait_for_answer(page, "beam"):

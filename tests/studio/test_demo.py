@@ -19,7 +19,7 @@ QUICK = Demo("words", "vectors", "word2vec-pydocs", ("train.epochs=1", "model.ve
 OTHER = Demo("tags", "a tagger that counts", "hmm-tag-people", ("data.train=300",))
 
 
-def test_demo_covers_every_view() -> None:
+def test_demo_has_a_model_for_every_view() -> None:
     views = {name for model in MODELS for name, view in VIEWS.items() if view.suits(recipe_of(model))}
     assert views == set(VIEWS) - {"runs"}
     assert len({model.name for model in MODELS}) == len(MODELS)

@@ -75,7 +75,7 @@ def no_dialogs(studio_page: StudioPage) -> list[str]:
     return opened
 
 
-def test_at_least_200_hostile_strings_are_typed() -> None:
+def test_at_least_200_hostile_strings_are_entered() -> None:
     assert len(set(HOSTILE)) >= 200
     typed = " ".join(pack_texts())
     assert all(" ".join(text.split()) in typed for text in HOSTILE)

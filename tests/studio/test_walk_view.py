@@ -84,7 +84,7 @@ def test_attention_weights_match_model(studio_page: StudioPage, runs: Path) -> N
     assert page.get_by_label("Head").input_value() == "3"
 
 
-def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> None:
+def test_translation_scores_match_those_of_the_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text=DATE, step="1", stage="softmax")
     loaded = seqloom.load(runs / "translate-gru", "cpu")
     pair = translate_pair(loaded, DATE)

@@ -99,7 +99,7 @@ def test_resumed_training_is_bit_identical(tmp_path: Path) -> None:
         assert_same_checkpoints(uninterrupted, other)
 
 
-def test_run_supports_embed_but_no_generation(tmp_path: Path) -> None:
+def test_bidirectional_model_supports_embedding_but_not_generation(tmp_path: Path) -> None:
     run = trained(bidirectional_recipe(tmp_path, "train.steps=2"), tmp_path / "run")
     model = load(run)
     assert model.evaluate_documents(["The cats purr all day ."])["forward_perplexity"] > 1

@@ -340,7 +340,7 @@ def test_init_trains_and_evaluates_a_folder(
     assert 'images in the column "file", labels in the column "kind"' in capsys.readouterr().out
 
 
-def test_init_explains_a_folder_with_one_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_init_explains_a_folder_with_one_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder(tmp_path / "mine", "a")
     assert main(["init", str(tmp_path / "mine"), "--out", str(tmp_path / "x.yaml")]) == 3
     assert "at least two folders with images" in capsys.readouterr().err

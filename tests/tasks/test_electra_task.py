@@ -150,7 +150,7 @@ def test_generator_fills_masks(run: Path) -> None:
     assert [guess.probability for guess in metrics.masks[0]] == pytest.approx(best.values.tolist(), rel=1e-4)
 
 
-def test_other_predictions_use_discriminator(run: Path) -> None:
+def test_other_predictions_use_the_discriminator(run: Path) -> None:
     trained_model = load(run, "cpu")
     vectors, model = trained_model.embed(["The cats purr ."]), trained_model.model
     row = [

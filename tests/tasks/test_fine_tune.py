@@ -93,7 +93,7 @@ def test_resumed_training_is_bit_identical(runs: Path, tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_training_starts_with_the_weights_of_a_run(runs: Path, tmp_path: Path, kind: str) -> None:
     source = load(runs / kind).model.state_dict()
     source_vectors = token_vectors(kind, source)
     models = {}

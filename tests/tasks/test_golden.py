@@ -46,7 +46,7 @@ def test_first_twenty_losses_match_the_recorded_losses(cell: str) -> None:
     assert losses(cell) == pytest.approx(golden[cell], abs=1e-4)
 
 
-def test_losses_fall_and_differ_between_cells() -> None:
+def test_losses_decrease_and_differ_between_cells() -> None:
     golden = json.loads(GOLDEN.read_text())
     assert set(golden) == set(STANDARD_CELLS)
     assert all(

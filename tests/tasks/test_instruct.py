@@ -47,7 +47,7 @@ def test_loss_covers_only_responses(folder: Path) -> None:
     assert loss.item() == pytest.approx(-scores[batch["counted"]].mean().item(), abs=1e-5)
 
 
-def test_training_starts_with_weights_of_run(folder: Path) -> None:
+def test_training_starts_with_the_weights_of_a_run(folder: Path) -> None:
     then = tensors_from_file(folder / "gpt" / "model.safetensors")
     task = Task.prepare(instruct_recipe(folder, folder / "gpt"))
     assert all(torch.equal(tensor, then[name]) for name, tensor in task.model().state_dict().items())

@@ -119,7 +119,7 @@ def test_silence_and_clipping_are_noted(run: Path, tmp_path: Path, capsys: pytes
     assert "clipped sound" in output.err
 
 
-def test_bad_files_are_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_files_are_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.wav").write_text("one two three")
     assert main(["transcribe", str(run), str(tmp_path / "text.wav")]) == 3
     assert "must be a sound file (WAV, FLAC or OGG), but its content has none of these formats: it is text" in (

@@ -69,7 +69,7 @@ def prepared(recipe: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["spans", "bart", "recurrent"])
-def test_translator_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_translator_starts_with_the_weights_of_a_run(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(translate_recipe(tmp_path, runs / kind))
     torch.manual_seed(5)
     model = task.model()

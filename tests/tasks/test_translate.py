@@ -188,7 +188,7 @@ def test_report_uses_translations_of_search(recipe: Any) -> None:
     assert "alignment_error_rate" not in report.metrics  # because the alignment is unknown
 
 
-def test_validation_translates_some_dev_pairs_greedily(recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_translates_some_dev_pairs_by_greedy_search(recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task.prepare(recipe())
     model = fresh(task)
     scored: list[list[str]] = []

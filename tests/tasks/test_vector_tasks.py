@@ -182,7 +182,7 @@ def test_resumed_training_is_bit_identical(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(uninterrupted[key], parts[key]) for key in uninterrupted)
 
 
-def test_data_of_other_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_another_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(begin(recipe("adding"), tmp_path / "run").events())
     uniform = vectors.uniform
     monkeypatch.setattr(vectors, "uniform", lambda seed, indices, width: uniform(seed + 1, indices, width))

@@ -186,7 +186,7 @@ def test_evaluated_run_reopens_unchanged(recipe: Make, tmp_path: Path) -> None:
     assert load(tmp_path / "run", device="cpu").evaluate("dev") == dict(best.metrics)
 
 
-def test_training_continues_from_other_run(recipe: Make, tmp_path: Path) -> None:
+def test_training_can_start_from_another_run(recipe: Make, tmp_path: Path) -> None:
     assert list(begin(recipe(*WINDOW), tmp_path / "first").events())
     files = {name: str(tmp_path / f"{name}.txt") for name in ("train", "dev", "test")}
     config = {

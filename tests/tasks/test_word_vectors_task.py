@@ -55,7 +55,7 @@ def weights(path):
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_word_is_independent_of_context():
+def test_word_is_the_same_token_in_any_context():
     documents = ["(the cat, the dog)\nthe end", "dog <unk> (cat)"]
     tokenizer = Words.train(WordsConfig(split="punctuation"), documents)
     text = text_of(tokenizer, encode_documents(tokenizer, documents))
@@ -80,7 +80,7 @@ def test_only_words_have_vectors(recipe):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_training_creates_complete_run(recipe, tmp_path, objective):
+def test_training_creates_a_complete_run(recipe, tmp_path, objective):
     training = begin(recipe(model={"objective": objective}, train={"epochs": 25}), tmp_path / "run")
     events = list(training.events())
     assert isinstance(events[0], Started) and events[0].parameters > 0

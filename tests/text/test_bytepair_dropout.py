@@ -59,7 +59,7 @@ def test_segmentations_differ_between_steps_and_are_reproducible() -> None:
     assert texts.draw([2, 0], 1, 0) != first  # another draw of the same texts
 
 
-def test_words_have_many_segmentations() -> None:
+def test_dropout_gives_a_word_many_segmentations() -> None:
     segmentations = {tuple(ids) for ids in DropoutTexts(TOKENIZER, ["newest"] * 400, 0.4).draw(range(400), 1)}
     assert 4 < len(segmentations) <= VARIANTS
     assert tuple(TOKENIZER.encode("newest")) in segmentations

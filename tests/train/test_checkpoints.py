@@ -143,7 +143,7 @@ def test_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(two):
     assert value_of(CheckpointStore(two.run)._read(8)) == 7
 
 
-def test_surplus_checkpoint_after_a_kill_is_deleted_on_resume(two):
+def test_surplus_checkpoint_of_a_killed_run_is_deleted_when_it_is_resumed(two):
     """A save that is interrupted after writing latest.json has not removed a checkpoint."""
     shutil.copytree(two.folder / "step-5", two.run / "copy")
     two.save(11, parts(3))

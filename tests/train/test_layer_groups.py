@@ -44,7 +44,7 @@ def changed_groups(before: Any, after: Any) -> list[bool]:
     return [any(not torch.equal(old[name], new[name]) for name in old) for old, new in zip(before, after, strict=True)]
 
 
-def test_rates_decay_downwards_and_groups_unfreeze_over_steps() -> None:
+def test_learning_rates_decrease_by_layer_and_groups_are_unfrozen_over_steps() -> None:
     groups = LayerGroups([[nn.Parameter(torch.zeros(1))] for _ in range(4)], decay=0.5, every=10, freeze=1)
     assert [groups.scale(level) for level in range(4)] == [0.125, 0.25, 0.5, 1.0]
     assert [groups.lowest(step) for step in (0, 9, 10, 19, 20, 29, 30, 1000)] == [3, 3, 2, 2, 1, 1, 1, 1]

@@ -58,7 +58,7 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
         ),
     ],
 )
-def test_step_uses_few_files_and_frames(name: str, overrides: list[str], max_files: int) -> None:
+def test_training_step_runs_few_files_and_frames(name: str, overrides: list[str], max_files: int) -> None:
     files, frames = profile_step(name, overrides)
     assert len(files) <= max_files, sorted(files)
     assert 1 <= len(frames) <= 2, frames

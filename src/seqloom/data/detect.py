@@ -210,7 +210,10 @@ def _chosen_languages(path: Path, form: Format, columns: NamedColumns) -> tuple[
             option = "label" if name == columns.label else "column"
             raise DataError(f"{path} has no language {name!r} for --{option}; its languages are {', '.join(names)}.")
     if len(columns.names) != 2:
-        raise UsageError(f"Name the source language with --column and the target language with --label, of {path}.")
+        raise UsageError(
+            f"{path} is a translation memory. Name the source language with --column and the target language "
+            "with --label."
+        )
     return columns.names
 
 

@@ -128,8 +128,9 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
-                    f"{self.max_length} tokens (batch.max_length, or the context of the language model) are too few "
-                    f"by {over} for the template, a label of {label} tokens and END. Raise batch.max_length."
+                    f"The template, a label of {label} tokens and END need {self.max_length + over} tokens, but only "
+                    f"{self.max_length} fit (batch.max_length, or the context of the language model). "
+                    "Raise batch.max_length."
                 )
             text = shorter
         return self.template.question(text), text != original
