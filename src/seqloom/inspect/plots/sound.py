@@ -1,6 +1,7 @@
 """Plots of sounds: the spectrogram with the parts in which tokens or labels were read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ INCHES_PER_SECOND, NARROWEST, WIDEST = 3.0, 7.0, 24.0
 PANEL = 2.6  # inches of the spectrogram
 ROW = 0.32  # inches of a row of labels
 COLUMNS, CHARACTERS = 2, 44  # sounds in a row of a grid, and maximum characters of their texts
-DRAWN_MELS, DRAWN_FRAME, MAX_DRAWN_RATE = 40, 40.0, 16_000  # the spectrogram of a sound in a grid
+DRAWN_MELS, DRAWN_FRAME, DRAWN_STEP = 40, 32.0, 8.0  # the spectrogram is drawn in more detail than models read it
+MAX_DRAWN_RATE = 16_000  # rate to which sounds in a grid are converted
 CHARACTER = 0.085  # inches of a character of a label
 DYNAMIC_RANGE = 10.0  # the darkest colour is this many natural logarithms below the loudest band
 FREQUENCIES = (100, 250, 500, 1000, 2000, 4000, 8000, 16000)
@@ -65,8 +67,9 @@ def draw_sound(
     `attention` (tokens, frames) is drawn between the spectrogram and the labels: the weight of each frame for each
     token of the first row.
     """
-    static = features.log_mel(sound)
-    seconds = len(static) * features.step_ms / 1000
+    fine = replace(features, mels=max(features.mels, DRAWN_MELS), frame_ms=DRAWN_FRAME, step_ms=DRAWN_STEP)
+    static = fine.log_mel(sound)
+    seconds = len(sound.read()) / sound.rate
     weights_height = 0.0 if attention is None else max(0.8, 0.16 * len(attention))
     heights = [PANEL, *([weights_height] if attention is not None else []), *[ROW] * len(rows)]
     width = min(WIDEST, max(NARROWEST, INCHES_PER_SECOND * seconds))
@@ -74,7 +77,7 @@ def draw_sound(
     style = text_style([*title, *(part.text for _, parts in rows for part in parts)])
     figure.suptitle("\n".join(title), fontsize=11, **style)
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False).ravel()
-    draw_spectrogram(panels[0], features, static, seconds)
+    draw_spectrogram(panels[0], fine, static, seconds)
     if attention is not None:
         panels[1].imshow(attention, aspect="auto", cmap="Blues", extent=(0, seconds, len(attention), 0), vmin=0)
         panels[1].set_ylabel("attention", fontsize=8)
@@ -112,7 +115,8 @@ def draw_sounds(sounds: Sequence[tuple[Sound, str]], title: Sequence[str]) -> "F
     for axes in panels[len(sounds) :]:
         axes.set_axis_off()
     for axes, (sound, text) in zip(panels, sounds, strict=False):
-        features = LogMelConfig(rate=min(sound.rate, MAX_DRAWN_RATE), mels=DRAWN_MELS, frame_ms=DRAWN_FRAME)
+        rate = min(sound.rate, MAX_DRAWN_RATE)
+        features = LogMelConfig(rate=rate, mels=DRAWN_MELS, frame_ms=DRAWN_FRAME, step_ms=DRAWN_STEP)
         static = features.log_mel(sound)
         draw_spectrogram(axes, features, static, len(static) * features.step_ms / 1000)
         axes.set_title(truncate(one_line(text), CHARACTERS), fontsize=9, **style)
@@ -142,10 +146,12 @@ def draw_parts(axes: "Axes", parts: Sequence[LabelledPart], name: str, inches_pe
     axes.set_yticks([])
     axes.spines[["left"]].set_visible(False)
     axes.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
-    for number, part in enumerate(parts):
-        colour = COLOURS[number % len(COLOURS)]
-        axes.axvspan(part.start, part.end, color=colour, alpha=0.25, linewidth=0)
-        space = max(1, int((part.end - part.start) * inches_per_second / CHARACTER))
-        text = truncate(part.text, max(space, len(part.text) if len(part.text) < 4 else 0))
+    ends = [*(part.start for part in parts[1:]), None]
+    for number, (part, next_start) in enumerate(zip(parts, ends, strict=True)):
+        axes.axvspan(part.start, part.end, color=COLOURS[number % len(COLOURS)], alpha=0.25, linewidth=0)
+        space = CHARACTERS if next_start is None else int((next_start - part.start) * inches_per_second / CHARACTER)
+        text = truncate(part.text, max(space, 3))
         style = text_style([text])
-        axes.text((part.start + part.end) / 2, 0.5, text, ha="center", va="center", fontsize=8, clip_on=True, **style)
+        is_wide = (part.end - part.start) * inches_per_second > CHARACTER * len(text)
+        place, align = ((part.start + part.end) / 2, "center") if is_wide else (part.start, "left")
+        axes.text(place, 0.5, text, ha=align, va="center", fontsize=8, clip_on=True, **style)
