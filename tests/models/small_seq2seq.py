@@ -53,6 +53,7 @@ REPRESENTATIVE: dict[str, dict[str, Any]] = {
     "start": {"attention": None},
     "every": {"attention": None, "context": "every", "reverse": True},
     "luong": {"attention": {"order": "luong"}},
+    "location-aware": {"attention": {"score": "additive", "location_filters": 3, "location_width": 5}},
     "luong-feeding": {"attention": {"input_feeding": True, "coverage": True, "score": "dot"}, "cell": "lstm"},
     "bahdanau": {"attention": {"order": "bahdanau", "score": "additive"}, "decoder_layers": 2},
     "bahdanau-covered": {"attention": {"order": "bahdanau", "score": "additive", "coverage": True}, "context": "every"},

@@ -127,7 +127,10 @@ def equations(seq2seq, source, inputs):
     def attend_by_equation(s):
         score, h = seq2seq.attend.score, memory["states"]
         covered = past.view(1, 1, -1) if config.attention.coverage else None
-        looks.append(score(s.view(1, 1, -1), score.prepare(h), covered)[0, 0].softmax(dim=0))
+        previous = None
+        if config.attention.location_filters is not None:
+            previous = (looks[-1] if looks else torch.zeros_like(past)).view(1, 1, -1)
+        looks.append(score(s.view(1, 1, -1), score.prepare(h), covered, previous)[0, 0].softmax(dim=0))
         return [looks[-1] @ h[0]]
 
     for token in inputs:
@@ -150,6 +153,18 @@ def equations(seq2seq, source, inputs):
 def test_attention_orders_match_their_equations(order, coverage, context):
     for score in SCORES:
         seq2seq = model(attention={**ORDERS[order], "score": score, "coverage": coverage}, context=context)
+        batch = some_batch(sources=(4,), targets=(4,))
+        logits, weights = equations(seq2seq, batch["source"][0], batch["inputs"][0])
+        exactly(log_probs(seq2seq, batch)[0], logits.log_softmax(dim=-1))
+        exactly(seq2seq.attention(batch)[0], weights)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_location_aware_attention_matches_its_equations(order):
+    for score in SCORES:
+        attention = {**ORDERS[order], "score": score, "location_filters": 2, "location_width": 3}
+        seq2seq = model(attention=attention)
+        torch.nn.init.normal_(seq2seq.attend.score.located.project.weight)
         batch = some_batch(sources=(4,), targets=(4,))
         logits, weights = equations(seq2seq, batch["source"][0], batch["inputs"][0])
         exactly(log_probs(seq2seq, batch)[0], logits.log_softmax(dim=-1))

@@ -55,6 +55,39 @@ def test_score_matches_its_equation(name, memory, coverage):
         exactly(result[b, k, t, j], score_by_equation(name, score, s[b, k, t], h[b, j], j, seen))
 
 
+@pytest.mark.parametrize("name", STANDARD_SCORES)
+def test_location_aware_score_matches_its_equation(name):
+    """f_j sums the previous weights around j, multiplied by the kernel of each filter."""
+    score = make(name).read_previous_weights(3, 5).double()
+    filters = score.located.convolution.weight[:, 0]  # (F, 5)
+    torch.nn.init.normal_(score.located.project.weight)
+    s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, M).double()
+    alpha = torch.rand(B, K, T, S).double()
+    result, plain = score(s, score.prepare(h), None, alpha), make(name).double()
+    plain.load_state_dict({key: value for key, value in score.state_dict().items() if not key.startswith("located")})
+    for b, k, t, j in torch.cartesian_prod(*map(torch.arange, (B, K, T, S))).tolist():
+        near = [alpha[b, k, t, i] if 0 <= i < S else torch.zeros(()).double() for i in range(j - 2, j + 3)]
+        location = score.located.project.weight @ (filters @ torch.stack(near))
+        query, key = s[b, k, t].view(1, 1, -1), h[b, j].view(1, 1, -1)
+        if name == "additive":
+            w = torch.cat([score.weight_s.weight, score.weight_h.weight], dim=1)
+            expected = score.v.weight[0] @ torch.tanh(w @ torch.cat([s[b, k, t], h[b, j]]) + location)
+        else:
+            expected = plain(s[b, k, t].view(1, 1, -1), plain.prepare(h[b : b + 1]))[0, 0, j] + location[0]
+        exactly(result[b, k, t, j], expected)
+    with pytest.raises(ValueError, match="previous weights must be passed"):
+        score(query, score.prepare(key))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_new_score_ignores_the_previous_weights(name):
+    score = make(name)
+    s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, M).double()
+    before = score(s, score.prepare(h))
+    aware = score.read_previous_weights(2, 3).double()
+    exactly(aware(s, aware.prepare(h), None, torch.rand(B, K, T, S).double()), before)
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_several_queries_share_a_source(name):
     score = make(name)

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,17 +15,25 @@ import torch
 
 from seqloom import load, train_recipe
 from seqloom.cli.app import main
-from seqloom.config import build
+from seqloom.config import ConfigError, build
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_from_file
+from seqloom.core.protocols import DecodeState, StepOutput
+from seqloom.data.batching import Ragged
+from seqloom.data.collate import shift_right
+from seqloom.data.handwriting import words_of
 from seqloom.data.images import decode
 from seqloom.data.strokes import Strokes
+from seqloom.decoding.ctc import ctc_search
+from seqloom.decoding.fusion import FusedLanguageModel
 from seqloom.evaluate.transcription import score_transcriptions
 from seqloom.models.vectors_to_text import VectorsToTextConfig
 from seqloom.nn.ctc import ctc_log_likelihood
+from seqloom.nn.pyramid import PyramidalEncoderConfig
 from seqloom.predict.transcribe import aligned_part
 from seqloom.recipes import read_recipe
 from seqloom.tasks import transcribe
+from seqloom.tasks.transcription_base import TranscriptionSearchConfig, search
 from seqloom.train.events import Saved
 
 SMALL = [
@@ -41,6 +50,7 @@ KINDS = {
     "ctc": ["model.loss=ctc"],
     "attention": ["model.loss=attention", "decode.min_length=2"],
     "joint": ["model.loss=joint", "decode.min_length=2"],
+    "pyramid": ["model.loss=joint", "decode.min_length=2", "model.encoder={kind: pyramidal, layers: 3, hidden: 8}"],
 }
 Runs = dict[str, Path]
 
@@ -101,7 +111,7 @@ def test_losses_on_dev_match_the_loss_of_the_model(runs: Runs) -> None:
             total, count = total + value.item() * tokens.item(), count + tokens.item()
         losses = task.losses(model, "dev")
         assert losses["loss"] == pytest.approx(total / count, rel=1e-4)
-        assert set(losses) == ({"loss", "attention_loss", "ctc_loss"} if name == "joint" else {"loss"})
+        assert set(losses) == ({"loss", "attention_loss", "ctc_loss"} if name in ("joint", "pyramid") else {"loss"})
 
 
 def test_padding_does_not_change_the_likelihood_of_a_recording(runs: Runs) -> None:
@@ -186,6 +196,135 @@ def test_other_encoders_and_the_transformer_decoder_learn(kind: str) -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+def test_pyramid_reads_pairs_of_outputs_and_halves_the_length_in_each_layer() -> None:
+    config = PyramidalEncoderConfig(layers=3, hidden=5, bidirectional=False)
+    encoder = config.build(4).double().eval()
+    x, lengths = torch.randn(3, 11, 4, generator=torch.Generator().manual_seed(1)).double(), [11, 6, 1]
+    mask = torch.arange(11) < torch.tensor(lengths).unsqueeze(1)
+    h, final = encoder.read(x, mask)
+    assert config.reduction == 4 and h.shape == (3, 3, 5)
+    assert encoder.output_mask(mask).sum(dim=1).tolist() == [3, 2, 1]
+    for row, length in enumerate(lengths):
+        y = x[row, :length]
+        for depth, layer in enumerate(encoder.layers):
+            if depth > 0:
+                y = torch.cat([y, y.new_zeros(len(y) % 2, y.shape[1])])
+                y = torch.stack([torch.cat([y[2 * j], y[2 * j + 1]]) for j in range(len(y) // 2)])
+            y = layer(y.unsqueeze(0))[0][0]
+        assert torch.allclose(h[row, : len(y)], y) and torch.allclose(final[row], y[-1])
+    assert PyramidalEncoderConfig(layers=2, pairs=0).reduction == 1
+    for wrong in ({"pairs": 4}, {"depth": "apart", "bidirectional": True}):
+        with pytest.raises(ConfigError):
+            PyramidalEncoderConfig(layers=3, **wrong)
+
+
+# --- language models and both losses ----------------------------------------------------------------------------------
+
+
+class Bigrams:
+    """A language model of given probabilities of pairs of tokens, as a `Steppable`."""
+
+    def __init__(self, tokens: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.log_probs = torch.randn(tokens, tokens, generator=generator).double().log_softmax(dim=-1)
+
+    def start(self, source: Any = None, rows: int | None = None) -> DecodeState:
+        return DecodeState(torch.zeros(rows or 1, 1, dtype=torch.long))
+
+    def step(self, tokens: torch.Tensor, state: DecodeState, mask: Any = None) -> StepOutput:
+        return StepOutput(self.log_probs[tokens[:, -1]], DecodeState(tokens[:, -1:]))
+
+    def score(self, text: Sequence[int]) -> float:
+        pairs = pairwise([0, *text, 0])
+        return sum(self.log_probs[a, b].item() for a, b in pairs)
+
+
+def test_ctc_with_a_language_model_ranks_texts_by_the_sum_of_both_scores() -> None:
+    log_probs = torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(5)).double().log_softmax(dim=-1)
+    mask, bigrams = torch.ones(1, 4, dtype=torch.bool), Bigrams(4, 1)
+    fused = FusedLanguageModel(bigrams, 0.7, torch.arange(4), bonus=0.4)
+    texts = {tuple(each.tokens): each.log_prob for each in ctc_search(log_probs, mask, beam=999, n_best=999)[0]}
+    expected = {text: p + 0.7 * bigrams.score(text) + 0.4 * len(text) for text, p in texts.items()}
+    (found,) = ctc_search(log_probs, mask, beam=999, n_best=10, language_model=fused)
+    best = sorted(expected, key=expected.__getitem__, reverse=True)[:10]
+    assert [tuple(each.tokens) for each in found] == best
+    assert [each.score for each in found] == pytest.approx([expected[text] for text in best])
+    without = [tuple(each.tokens) for each in ctc_search(log_probs, mask, beam=999, n_best=10)[0]]
+    assert without != best  # control: the language model changes the ranking
+
+
+def test_decoder_with_a_language_model_finds_the_best_sum_of_both_scores(runs: Runs) -> None:
+    model = load(runs["attention"], "cpu").model.double()
+    task: transcribe.Task = load(runs["attention"], "cpu").task()
+    batch: Any = task.eval_batches("test").collate(np.arange(2))
+    batch["vectors"] = batch["vectors"].double()
+    tokens = len(task.tokenizer)
+    bigrams = Bigrams(tokens, 2)
+    options = TranscriptionSearchConfig(beam=tokens**2, n_best=5, max_length=3, length_penalty=0.0)
+    fused = FusedLanguageModel(bigrams, 0.6, torch.arange(tokens))
+    found = search(model, batch, options, task.tokenizer, language_model=fused)
+    texts = [[], *([a] for a in range(2, tokens)), *([a, b] for a in range(2, tokens) for b in range(2, tokens))]
+    assert task.tokenizer.banned in ((), (1,))
+    targets = Ragged.of(texts)
+    padded, target_mask = targets.pad(np.arange(len(texts)), len(texts), 3)
+    for row in range(2):
+        copies = {name: batch[name][row : row + 1].expand(len(texts), -1, -1) for name in ("vectors",)}
+        copies["mask"] = batch["mask"][row : row + 1].expand(len(texts), -1)
+        repeated = {**copies, "inputs": shift_right(padded), "targets": padded, "target_mask": target_mask}
+        log_probs = model.log_likelihoods(repeated)["attention"].tolist()
+        scores = {tuple(t): p + 0.6 * bigrams.score(t) for t, p in zip(texts, log_probs, strict=True)}
+        best = sorted(scores, key=scores.__getitem__, reverse=True)[:5]
+        finished = [each for each in found[row] if each.finished]
+        assert finished and [tuple(each.tokens) for each in finished] == best[: len(finished)]
+        assert [each.score for each in finished] == pytest.approx([scores[text] for text in best[: len(finished)]])
+
+
+def test_joint_search_ranks_the_texts_of_the_decoder_by_both_scores(runs: Runs) -> None:
+    for name in ("joint", "pyramid"):
+        model, task = load(runs[name], "cpu").model, load(runs[name], "cpu").task()
+        batch: Any = task.eval_batches("test").collate(np.arange(4))
+        options = TranscriptionSearchConfig(beam=4, n_best=4, max_length=6, min_length=2)
+        ranked = search(model, batch, options, task.tokenizer)
+        plain = search(model, batch, replace(options, by="attention"), task.tokenizer)
+        for row, (both, alone) in enumerate(zip(ranked, plain, strict=True)):
+            targets = Ragged.of([each.tokens for each in alone])
+            padded, target_mask = targets.pad(np.arange(4), 4, int(targets.lengths.max()))
+            one = {key: batch[key][row : row + 1].expand(4, *batch[key].shape[1:]) for key in ("vectors", "mask")}
+            ctc = model.log_likelihoods(
+                {**one, "inputs": shift_right(padded), "targets": padded, "target_mask": target_mask}
+            )["ctc"]
+            sizes = [len(each.token_log_probs) for each in alone]
+            pairs = zip(alone, ctc.tolist(), sizes, strict=True)
+            scores = [0.7 * each.score + 0.3 * value / size for each, value, size in pairs]
+            order = sorted(range(4), key=lambda index: -scores[index])
+            assert [each.tokens for each in both] == [alone[index].tokens for index in order]
+            assert [each.score for each in both] == pytest.approx([scores[index] for index in order], rel=1e-4)
+
+
+def test_language_model_of_a_run_is_used_by_the_command(
+    runs: Runs, writing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"{word}\n" for word in words_of("train")))
+    data = ["data.corpus=text", f"data.train={words}", "data.documents=line"]
+    train_recipe("ngram-kn5", *data, "tokenizer={kind: characters}", out=tmp_path / "lm")
+    lm = tmp_path / "lm"
+    for path in runs.values():
+        model = load(path, "cpu")
+        (plain,) = model.transcribe(writing)
+        (fused,) = model.transcribe(writing, language_model=lm, lm_weight=2.0, lm_bonus=1.0)
+        line = output_of(capsys, "transcribe", path, writing, "--lm", lm, "--lm-weight", "2", "--lm-bonus", "1")
+        assert line == f"{fused.text}\n" and fused.score != plain.score
+        (same,) = model.transcribe(writing, language_model=lm, lm_weight=0.0)
+        assert same.text == plain.text
+        assert model.report("test", language_model=lm).metrics.keys() == model.report("test").metrics.keys()
+    words.write_text("".join(f"{word}\n" for word in words_of("train")).replace("e", "x"))
+    train_recipe("ngram-kn5", *data, "tokenizer={kind: characters}", out=tmp_path / "other")
+    error = error_of(capsys, 2, "transcribe", runs["ctc"], writing, "--lm", tmp_path / "other")
+    assert "must have every token" in error and "lacks 'e'" in error
+    assert "is a transcription model" in error_of(capsys, 2, "transcribe", runs["ctc"], writing, "--lm", runs["ctc"])
+
+
 # --- evaluation and commands ------------------------------------------------------------------------------------------
 
 
@@ -245,7 +384,7 @@ def test_alignments_cover_the_text_in_order(runs: Runs, writing: Path, capsys: p
         assert "".join(token.text for token in prediction.alignment) == prediction.text
         for token in prediction.alignment:
             assert token.weights.shape == (len(vectors),) and 0 <= token.start <= token.end < len(vectors)
-            if name != "ctc":
+            if name in ("attention", "joint"):
                 assert token.weights.sum() == pytest.approx(1, abs=1e-5)
         value = json.loads(output_of(capsys, "transcribe", path, writing, "--json"))
         assert [token["text"] for token in value["alignment"]] == list(prediction.text)

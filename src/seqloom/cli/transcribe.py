@@ -30,9 +30,14 @@ def transcribe(
         int | None, typer.Option(min=1, help="Number of texts per recording. [default: the recipe's]")
     ] = None,
     by: Annotated[
-        Literal["attention", "ctc"] | None,
-        typer.Option(help="Joint models: write texts by the decoder or by CTC. [default: the recipe's]"),
+        Literal["attention", "ctc", "joint"] | None,
+        typer.Option(
+            help="Joint models: write texts by the decoder, by CTC, or rank them by both. [default: the recipe's]"
+        ),
     ] = None,
+    lm: Annotated[Path | None, typer.Option("--lm", help="A run of a language model with the same tokens.")] = None,
+    lm_weight: Annotated[float, typer.Option(min=0, help="Weight of log p of the language model.")] = 0.3,
+    lm_bonus: Annotated[float, typer.Option(help="CTC with --lm: score added for each token.")] = 0.0,
     max_length: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens, including END.")] = None,
     alignment: Annotated[
         Path | None,
@@ -58,6 +63,9 @@ def transcribe(
     predictions = model.transcribe(
         read_inputs(lines, model, bool(files)),
         alignment=needs_alignment,
+        language_model=lm,
+        lm_weight=lm_weight,
+        lm_bonus=lm_bonus,
         batch_size=batch,
         window=size,
         stream=True,

@@ -37,7 +37,7 @@ from seqloom.nn.cells import CellName
 from seqloom.nn.masks import choose, hypotheses, make_dropout, mask_or_ones, reversal_indices, select_last_real
 from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.recurrent import RecurrentOptions, Stack
-from seqloom.nn.scores import DEFAULT_MAX_LENGTH, Score, score_class
+from seqloom.nn.scores import DEFAULT_LOCATION_WIDTH, DEFAULT_MAX_LENGTH, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32
 
 
@@ -48,6 +48,9 @@ class AttentionConfig:
     score: str = "general"  # name of the score, such as additive or dot; `seqloom list attention` describes all scores
     input_feeding: bool = False  # luong: the decoder also reads r_{t-1}
     coverage: bool = False  # the score also depends on the sum of the previous attention weights
+    # location-aware attention: number of filters of a convolution over the previous attention weights; null: none
+    location_filters: PositiveInt | None = None
+    location_width: PositiveInt | None = None  # kernel size of this convolution, which is odd; null: 15
     max_length: PositiveInt | None = None  # location score: maximum length of a source in tokens; null: 100
     # hard attention: training also samples one position of the source per target token; null: soft attention only
     hard: HardAttentionConfig | None = None
@@ -55,13 +58,18 @@ class AttentionConfig:
     def problems(self) -> Iterator[str]:
         if self.input_feeding and self.order == "bahdanau":
             yield "input_feeding needs order luong; with bahdanau the decoder reads the context vector"
+        if self.location_width is not None and (self.location_filters is None or self.location_width % 2 == 0):
+            yield f"location_width must be odd and needs location_filters; got {self.location_width}"
         score_class(self.score)  # raises an error if the name is unknown
         if self.max_length is not None and self.score != "location":
             yield f"max_length applies only to the location score; remove it for {self.score!r}"
 
     def build(self, query: int, memory: int) -> Score:
         options = {} if self.max_length is None else {"max_length": self.max_length}
-        return score_class(self.score)(query, memory, coverage=self.coverage, **options)
+        score = score_class(self.score)(query, memory, coverage=self.coverage, **options)
+        if self.location_filters is not None:
+            score.read_previous_weights(self.location_filters, self.location_width or DEFAULT_LOCATION_WIDTH)
+        return score
 
 
 @config
@@ -139,7 +147,12 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     def is_parallel(self) -> bool:
         """Whether the decoder states are independent of attention, so that all steps of a target run in one call."""
         attention = self.attention
-        return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
+        return attention is None or not (
+            attention.order == "bahdanau"
+            or attention.input_feeding
+            or attention.coverage
+            or attention.location_filters is not None
+        )
 
     def encoder(self) -> Stack | BidirectionalStack | None:
         """Create the encoder. Return None if it has no layers."""
@@ -270,7 +283,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         """Return s_0 = tanh(W c + b), or f(0, W c + b), and 0 for the readout and the coverage.
 
         The state of a hypothesis consists of the decoder state `layers`, the readout r (R, H) and, with coverage, the
-        sum of its attention weights (R, S).
+        sum of its attention weights (R, S). Location-aware attention adds its last weights, `previous` (R, S).
         """
         context = memory["context"]
         if self.config.context == "first":
@@ -281,6 +294,8 @@ class RecurrentSeq2Seq(Seq2Seq):
         hidden: HiddenState = {"layers": layers, "readout": context.new_zeros(len(context), self.config.hidden)}
         if self.config.attention is not None and self.config.attention.coverage:
             hidden["coverage"] = torch.zeros_like(memory["mask"], dtype=at_least_float32(context).dtype)
+        if self.config.attention is not None and self.config.attention.location_filters is not None:
+            hidden["previous"] = torch.zeros_like(memory["mask"], dtype=at_least_float32(context).dtype)
         return hidden
 
     # Decoder
@@ -294,7 +309,7 @@ class RecurrentSeq2Seq(Seq2Seq):
             return *self._decode_steps(y, hidden, memory, mask), memory
         context = self._repeat_context(y, memory)
         s, layers = self.decoder(torch.cat([y, *context], dim=-1), hidden["layers"], mask)  # (R, T, H)
-        attended, weights = self._attend(s, memory, None)
+        attended, weights = self._attend(s, memory)
         r = self._read_out(y, s, [*attended, *context])
         return r, weights, {"layers": layers, "readout": select_last_real(hidden["readout"], r, mask)}, memory
 
@@ -327,10 +342,11 @@ class RecurrentSeq2Seq(Seq2Seq):
         attention = self.config.attention
         assert attention is not None
         layers, coverage, context = hidden["layers"], hidden.get("coverage"), self._repeat_context(y, memory)
+        previous = hidden.get("previous")
         attended: list[Tensor] = []
         weights, inputs = None, [y]
         if attention.order == "bahdanau":
-            attended, weights = self._attend(layers[-1]["h"].unsqueeze(1), memory, coverage)
+            attended, weights = self._attend(layers[-1]["h"].unsqueeze(1), memory, coverage, previous)
             inputs += attended
         elif attention.input_feeding:
             inputs.append(hidden["readout"].unsqueeze(1))
@@ -340,21 +356,27 @@ class RecurrentSeq2Seq(Seq2Seq):
             after.append(cell(x.squeeze(1), layers[depth]))
             x = after[-1]["h"].unsqueeze(1)
         if attention.order == "luong":
-            attended, weights = self._attend(x, memory, coverage)
+            attended, weights = self._attend(x, memory, coverage, previous)
         assert weights is not None
         hidden = {"layers": tuple(after), "readout": self._read_out(y, x, [*attended, *context]).squeeze(1)}
         if coverage is not None:
             hidden["coverage"] = coverage + weights.squeeze(1)
+        if previous is not None:
+            hidden["previous"] = weights.squeeze(1)
         return hidden, weights
 
-    def _attend(self, s: Tensor, memory: Memory, coverage: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+    def _attend(
+        self, s: Tensor, memory: Memory, coverage: Tensor | None = None, previous: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor | None]:
         """Compute c_t (R, T, M) and the weights (R, T, S) from states (R, T, H). Without attention, both are empty."""
         if self.attend is None:
             return [], None
         k = hypotheses(s, memory["mask"])
         query = s.reshape(-1, k, *s.shape[1:])  # (B, k, T, H)
-        covered = None if coverage is None else coverage.reshape(-1, k, 1, coverage.shape[-1])  # (B, k, 1, S)
-        context, weights = self.attend(query, memory, covered)
+        covered, before = (
+            None if each is None else each.reshape(-1, k, 1, each.shape[-1]) for each in (coverage, previous)
+        )  # (B, k, 1, S)
+        context, weights = self.attend(query, memory, covered, before)
         return [context.flatten(0, 1)], weights.flatten(0, 1)
 
     def _repeat_context(self, y: Tensor, memory: Memory) -> list[Tensor]:

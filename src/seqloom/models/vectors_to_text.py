@@ -1,6 +1,6 @@
 """Models that read a sequence of vectors, such as frames of sound or offsets of a pen, and write a text.
 
-    h_1 … h_S' = encoder(x_1 … x_S)            recurrent, convolution or Transformer
+    h_1 … h_S' = encoder(x_1 … x_S)            recurrent, pyramidal (S' < S), convolution or Transformer
 
     attention    ℓ = −log p(y | h) by the encoder–decoder `seq2seq`, which reads h
     ctc          ℓ = −log p(y | h),  p_t = softmax(W h_t + b) over the tokens and the blank; see `seqloom.nn.ctc`
@@ -23,15 +23,17 @@ from seqloom.models.seq2seq import Batch, Seq2Seq, SourceVectors
 from seqloom.nn.ctc import ctc_log_likelihood
 from seqloom.nn.encoders import AnyEncoderConfig, RecurrentEncoderConfig
 from seqloom.nn.masks import make_dropout
+from seqloom.nn.pyramid import PyramidalEncoderConfig
 from seqloom.nn.softmax import at_least_float32
 
+VectorEncoderConfig = AnyEncoderConfig | PyramidalEncoderConfig
 LossKind = Literal["attention", "ctc", "joint"]
 
 
 @config
 class VectorsToTextConfig(SequenceToTextConfig):
     kind: Literal["vectors-to-text"] = "vectors-to-text"
-    encoder: Annotated[AnyEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
+    encoder: Annotated[VectorEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
     loss: LossKind = "attention"  # attention: an encoder–decoder; ctc: a label or a blank for each frame; joint: both
     ctc_weight: Probability = 0.3  # λ, the weight of CTC in the joint loss
     dropout: Fraction = 0.0  # dropout on the outputs of the encoder
@@ -54,7 +56,7 @@ class VectorsToTextConfig(SequenceToTextConfig):
     @property
     def reduction(self) -> int:
         """The number of vectors that the encoder combines into one output."""
-        return 1
+        return self.encoder.reduction if isinstance(self.encoder, PyramidalEncoderConfig) else 1
 
     @property
     def longest_vectors(self) -> int | None:
@@ -110,7 +112,8 @@ class VectorsToText(nn.Module):
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the outputs h (B, S', H) of the encoder and their mask (B, S')."""
-        return self.dropout(self.encoder(batch["vectors"], batch["mask"])), batch["mask"]
+        h: Tensor = self.dropout(self.encoder(batch["vectors"], batch["mask"]))
+        return h, self.encoder.output_mask(batch["mask"])
 
     def decoder_source(self, h: Tensor, mask: Tensor) -> dict[str, Tree]:
         """Return the source of the encoder–decoder for h (B, S', H)."""

@@ -58,15 +58,18 @@ class Attention(nn.Module):
         states = zero_padding(states, mask)
         return {"states": states, "keys": self.score.prepare(states, mask), "mask": mask}
 
-    def forward(self, query: Tensor, memory: Memory, coverage: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, query: Tensor, memory: Memory, coverage: Tensor | None = None, previous: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Map queries (B, …, T, H) to context vectors (B, …, T, M) and attention weights (B, …, T, S).
 
         All queries of a source share its row of the memory. `coverage` (B, …, T, S) is the sum of
-        past attention weights. If the memory contains `gumbel` (B, T, S), the context vector of a query is the encoder
-        state at a position that is sampled with the attention weights; see `chosen_positions`.
+        past attention weights, and `previous` (B, …, T, S) are the weights of the previous step. If the memory contains
+        `gumbel` (B, T, S), the context vector of a query is the encoder state at a position that is sampled with the
+        attention weights; see `chosen_positions`.
         """
         states, mask = memory["states"], memory["mask"]
-        scores = self.score(query, memory["keys"], coverage)
+        scores = self.score(query, memory["keys"], coverage, previous)
         mask = mask.reshape(len(mask), *(1,) * (scores.dim() - 2), -1)  # (B, 1 …, S)
         weights = masked_softmax(scores, mask)
         flat = weights.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)

@@ -41,6 +41,10 @@ class Encoder(nn.Module, ABC):
         """Return the attention weights (B, N, S, S) of each layer, 0 at padding, or an empty list without attention."""
         return []
 
+    def output_mask(self, mask: Tensor) -> Tensor:
+        """Return the mask (B, S') of the outputs for the mask (B, S) of the inputs; only some encoders shorten them."""
+        return mask
+
     def notes(self) -> list[str]:
         """Return notes for the user on operations of the encoder that its equations omit."""
         return []

@@ -16,11 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqloom.core import END
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import to_device
 from seqloom.core.words import LINE_BREAKS, one_line
 from seqloom.data.files import expand_home
 from seqloom.data.transcriptions import Signal, SignalFeatures, TranscribedExample, pad_vectors
+from seqloom.decoding.fusion import FusedLanguageModel
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.written_texts import WrittenTextReport
 from seqloom.nn.ctc import best_alignment
@@ -36,13 +38,16 @@ from seqloom.predict.image_to_text import TRUNCATED, TextCandidate
 from seqloom.predict.results import returns_list
 from seqloom.predict.transcription_evaluation import TranscriptionEvaluation
 from seqloom.predict.translate import change_search
-from seqloom.tasks.transcribe import TranscriptionSearchConfig, search
+from seqloom.tasks.transcription_base import TranscriptionSearchConfig, search
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from seqloom.predict.language_model import LanguageModelPredictor
+
 RecordingInput = str | Path | Signal | Sequence[Any] | NDArray[Any]  # a file, a recording, or its values
 BATCH_SIZE = 32  # recordings per batch
+LM_WEIGHT = 0.3  # default weight of a language model
 ALIGNED = 0.5  # a token is aligned with the vectors whose weight is at least this fraction of its largest weight
 # The function that draws an aligned transcription, for each kind of features
 PLOTS = {
@@ -140,8 +145,11 @@ class Transcriber(Predictor[Transcription]):
     def decode_options(self, **changes: Any) -> TranscriptionSearchConfig:
         """Return the search options of the recipe with the changes applied."""
         options = change_search(self.decode, changes)
-        if changes.get("by") and self.recipe.model.loss != "joint" and changes["by"] != self.recipe.model.loss:
-            raise UsageError(f"by={changes['by']} needs a model with the loss joint or {changes['by']}.")
+        loss = self.recipe.model.loss
+        if options.by not in ("model", loss) and loss != "joint":
+            raise UsageError(
+                f"by={options.by} needs a model with the loss joint or {options.by}; this model has {loss}."
+            )
         return options
 
     @returns_list
@@ -167,6 +175,9 @@ class Transcriber(Predictor[Transcription]):
         recordings: RecordingInput | Iterable[RecordingInput],
         *,
         alignment: bool = False,
+        language_model: "str | Path | LanguageModelPredictor | None" = None,
+        lm_weight: float = LM_WEIGHT,
+        lm_bonus: float = 0.0,
         batch_size: int = BATCH_SIZE,
         window: int = BATCH_SIZE,
         **options: Any,
@@ -175,7 +186,9 @@ class Transcriber(Predictor[Transcription]):
 
         A recording is a file, which may contain several recordings, or a `Signal`. A model of handwriting also reads a
         list of strokes. With `alignment`, predictions include the part of the recording in which each token was read.
-        `options` are fields of `TranscriptionSearchConfig`, such as beam and n_best, and override the recipe.
+        The search adds `lm_weight` · log p of a `language_model`, a run or a loaded model, to the score of a text. With
+        CTC, it also adds `lm_bonus` for each token. `options` are fields of `TranscriptionSearchConfig`, such as beam
+        and n_best, and override the recipe.
         """
         several = [recordings] if isinstance(recordings, str | Path | Signal) else recordings
         search_options = self.decode_options(**options)
@@ -186,7 +199,36 @@ class Transcriber(Predictor[Transcription]):
             window=window,
             options=search_options,
             alignment=alignment,
+            fused=self.fuse(language_model, lm_weight, lm_bonus),
         )
+
+    def fuse(
+        self,
+        language_model: "str | Path | LanguageModelPredictor | None",
+        weight: float = LM_WEIGHT,
+        bonus: float = 0.0,
+    ) -> FusedLanguageModel | None:
+        """Return a language model for the search; raise `UsageError` if it lacks tokens of this model."""
+        if language_model is None:
+            return None
+        from seqloom.predict.language_model import LanguageModelPredictor
+        from seqloom.predict.loader import load
+
+        model = language_model
+        if not isinstance(model, LanguageModelPredictor):
+            model = load(model, str(self.device), LanguageModelPredictor)
+        ids, tokenizer = [END], self.tokenizer
+        for token in range(1, len(tokenizer)):
+            piece = tokenizer.spell(token).decode(errors="replace")
+            found = model.tokenizer.encode(piece) if piece else []
+            ids.append(found[0] if len(found) == 1 and found[0] != model.tokenizer.unknown else -1)
+        missing = [token for token, other in enumerate(ids) if other < 0 and token not in tokenizer.banned]
+        if missing:
+            raise UsageError(
+                f"The language model {model.name} must have every token of {self.name} as one token, but it lacks "
+                f"{tokenizer.token(missing[0])!r}. Train both with the same kind of tokenizer, such as characters."
+            )
+        return FusedLanguageModel(model.model, weight, torch.tensor(ids), bonus)
 
     def read(self, recordings: Iterable[RecordingInput]) -> Iterator[Signal | None]:
         """Yield the recordings of files and of values; None stands for a blank line."""
@@ -205,7 +247,12 @@ class Transcriber(Predictor[Transcription]):
         return self.features.read_stream(stream)
 
     def _transcribe(
-        self, signals: Sequence[Signal | None], batch_size: int, options: TranscriptionSearchConfig, alignment: bool
+        self,
+        signals: Sequence[Signal | None],
+        batch_size: int,
+        options: TranscriptionSearchConfig,
+        alignment: bool,
+        fused: FusedLanguageModel | None,
     ) -> Iterator[Transcription]:
         is_read = [signal is not None and not signal.is_silent for signal in signals]
         vectors = [self.features.vectors(s) if is_heard else None for s, is_heard in zip(signals, is_read, strict=True)]
@@ -218,7 +265,7 @@ class Transcriber(Predictor[Transcription]):
             has_parts = any(signal is not None and signal.part is not None for signal in signals)
             is_aligned = alignment or (has_parts and (self._writes_by_ctc(options) or self.recipe.model.has_attention))
             needs_attention = is_aligned and not self._writes_by_ctc(options)
-            found = search(self.model, batch, options, self.tokenizer, attention=needs_attention)
+            found = search(self.model, batch, options, self.tokenizer, needs_attention, fused)
             for index, hypotheses in zip(indices, found, strict=True):
                 signal = signals[filled[index]]
                 assert signal is not None
@@ -253,10 +300,11 @@ class Transcriber(Predictor[Transcription]):
 
     def has_alignment(self, by: str | None = None) -> bool:
         """Whether texts written with the option `by` can be aligned with a recording."""
-        return self._writes_by_ctc(self.decode_options(**({"by": by} if by else {}))) or self.recipe.model.has_attention
+        options = self.decode_options(**({"by": by} if by else {}))
+        return self._writes_by_ctc(options) or bool(self.recipe.model.has_attention)
 
     def _writes_by_ctc(self, options: TranscriptionSearchConfig) -> bool:
-        return self.model.seq2seq is None or (options.by == "ctc" and self.model.labels is not None)
+        return options.kind(self.recipe.model) == "ctc"
 
     def _candidate(self, hypothesis: Hypothesis) -> TextCandidate:
         text = self.tokenizer.decode(hypothesis.tokens).translate(LINE_BREAKS).strip()
@@ -300,14 +348,22 @@ class Transcriber(Predictor[Transcription]):
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
-    def report(self, split: str = "dev", **options: Any) -> WrittenTextReport[TranscribedExample]:
+    def report(
+        self,
+        split: str = "dev",
+        *,
+        language_model: "str | Path | LanguageModelPredictor | None" = None,
+        lm_weight: float = LM_WEIGHT,
+        lm_bonus: float = 0.0,
+        **options: Any,
+    ) -> WrittenTextReport[TranscribedExample]:
         """Transcribe a split of the run's data and compute all metrics.
 
-        The metrics are stored in the run for `compare`, unless `options` change the search.
+        The metrics are stored in the run for `compare`, unless the search is changed or uses a language model.
         """
-        decode = self.decode_options(**options)
-        report: WrittenTextReport[TranscribedExample] = self.training_task.report(self.model, split, decode)
-        if decode == self.decode:
+        decode, fused = self.decode_options(**options), self.fuse(language_model, lm_weight, lm_bonus)
+        report: WrittenTextReport[TranscribedExample] = self.training_task.report(self.model, split, decode, fused)
+        if decode == self.decode and fused is None:
             self.save_metrics(split, report.to_dict())
         return report
 

@@ -6,7 +6,7 @@ The section `features` of a recipe converts recordings to vectors. The loss is �
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -26,15 +26,14 @@ from seqloom.data.transcriptions import (
     TranscribedExample,
     TranscriptionBatches,
 )
-from seqloom.decoding.beam import BeamConfig, beam_search, release_memory
-from seqloom.decoding.ctc import ctc_search
-from seqloom.decoding.rules import Hypothesis
+from seqloom.decoding.beam import release_memory
+from seqloom.decoding.fusion import FusedLanguageModel
 from seqloom.evaluate.transcription import score_transcriptions
-from seqloom.evaluate.translation import describe_decoding
 from seqloom.evaluate.written_texts import WrittenText, WrittenTextReport
 from seqloom.models import MODELS
 from seqloom.tasks.base import BatchedTask, TaskInfo, TaskRecipe, cached_method, dropout_problems
-from seqloom.text import Tokenizer, TokenizerConfig
+from seqloom.tasks.transcription_base import TranscriptionSearchConfig, describe_search, search
+from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
 if TYPE_CHECKING:
@@ -57,12 +56,6 @@ class TranscriptionBatchConfig:
 @config
 class TranscriptionLossConfig:
     label_smoothing: Fraction = 0.0  # ε: the loss of the decoder is (1 − ε) · (−log p) + ε · the mean of −log p
-
-
-@config
-class TranscriptionSearchConfig(BeamConfig):
-    # joint models: write texts by CTC instead of the decoder
-    by: Literal["attention", "ctc"] = "attention"
 
 
 @config
@@ -193,11 +186,15 @@ class Task(BatchedTask[Recipe, VectorsToText]):
         return {**self.losses(model, "dev"), **(score(lines) if lines else {})}
 
     def report(
-        self, model: VectorsToText, split: str, decode: TranscriptionSearchConfig | None = None
+        self,
+        model: VectorsToText,
+        split: str,
+        decode: TranscriptionSearchConfig | None = None,
+        language_model: FusedLanguageModel | None = None,
     ) -> WrittenTextReport[TranscribedExample]:
         """Transcribe a split with the search options of the recipe or with `decode`, and compute all metrics."""
         options = decode or self.recipe.decode
-        lines = self.write(model, split, options)
+        lines = self.write(model, split, options, language_model=language_model)
         decoding = describe_search(options, model.config)
         return WrittenTextReport[TranscribedExample]({**self.losses(model, split), **score(lines)}, decoding, lines)
 
@@ -223,7 +220,12 @@ class Task(BatchedTask[Recipe, VectorsToText]):
         return {"loss": joint, "attention_loss": losses["attention"], "ctc_loss": losses["ctc"]}
 
     def write(
-        self, model: VectorsToText, split: str, options: TranscriptionSearchConfig, chosen: Array | None = None
+        self,
+        model: VectorsToText,
+        split: str,
+        options: TranscriptionSearchConfig,
+        chosen: Array | None = None,
+        language_model: FusedLanguageModel | None = None,
     ) -> list[TranscribedLine]:
         """Return the best text for all recordings of a split or for the selected recordings, in order."""
         members = np.arange(len(self.corpus.split(split))) if chosen is None else chosen
@@ -234,7 +236,8 @@ class Task(BatchedTask[Recipe, VectorsToText]):
         )
         texts: dict[int, str] = {}
         for indices, batch in batches.all_batches():
-            found = search(model, to_device(batch, device_of(model)), options, self.tokenizer)
+            read = to_device(batch, device_of(model))
+            found = search(model, read, options, self.tokenizer, language_model=language_model)
             for index, (best, *_) in zip(members[indices].tolist(), found, strict=True):
                 texts[index] = self.tokenizer.decode(best.tokens)
         if model.seq2seq is not None:
@@ -243,41 +246,9 @@ class Task(BatchedTask[Recipe, VectorsToText]):
         return [TranscribedLine(examples[index], texts[index]) for index in members.tolist()]
 
 
-@torch.no_grad()
-def search(
-    model: VectorsToText,
-    batch: Tree,
-    options: TranscriptionSearchConfig,
-    tokenizer: Tokenizer,
-    attention: bool = False,
-) -> list[list[Hypothesis]]:
-    """Return the best texts of a batch of vectors, best first, by the decoder or by CTC."""
-    h, mask = model.encode(batch)
-    if model.seq2seq is None or (options.by == "ctc" and model.labels is not None):
-        return ctc_search(
-            model.label_log_probs(h), mask, beam=options.beam, n_best=options.n_best, banned=tokenizer.banned
-        )
-    source = model.decoder_source(h, mask)
-    return beam_search(
-        model.seq2seq,
-        source={"tokens": source["source"], "mask": mask},
-        options=options,
-        end=tokenizer.end,
-        banned=tokenizer.banned,
-        attention=attention,
-    )
-
-
 def score(lines: Sequence[TranscribedLine]) -> dict[str, float]:
     """Compute the metrics of written texts."""
     return score_transcriptions([line.text for line in lines], [line.example.text for line in lines])
-
-
-def describe_search(options: TranscriptionSearchConfig, model: "VectorsToTextConfig") -> str:
-    """Describe the search of a report."""
-    if model.loss == "ctc" or (options.by == "ctc" and model.has_ctc):
-        return "CTC, greedy search" if options.beam == 1 else f"CTC, prefix beam search, {options.beam} prefixes"
-    return describe_decoding(cast(BeamConfig, options))
 
 
 INFO = TaskInfo(

@@ -7,6 +7,7 @@ file to this folder with a subclass of `Score` that has a `name`; `SCORES` then 
 from seqloom.core.operations import subclasses_by_name
 from seqloom.core.words import did_you_mean
 from seqloom.nn.scores.standard import (
+    DEFAULT_LOCATION_WIDTH,
     DEFAULT_MAX_LENGTH,
     Additive,
     Cosine,
@@ -18,6 +19,7 @@ from seqloom.nn.scores.standard import (
 )
 
 __all__ = [
+    "DEFAULT_LOCATION_WIDTH",
     "DEFAULT_MAX_LENGTH",
     "SCORES",
     "Additive",

@@ -8,10 +8,14 @@ h ← W_p h, and `notes` reports this projection.
 
 With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive` adds
 w a_j inside the tanh, v^T tanh(W [s; h_j] + w a_j). The other scores add a learned multiple, score + w · a_j.
+
+A location-aware score (Chorowski et al. 2015) also depends on the attention weights of the previous step around each
+position, f = F * α_{t-1}, where the convolution F has several filters. `additive` adds U f_j inside the tanh, and the
+other scores add u^T f_j.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +24,27 @@ from torch import Tensor, nn
 from seqloom.core.errors import DataError
 
 DEFAULT_MAX_LENGTH = 100  # default number of positions of the location score
+DEFAULT_LOCATION_WIDTH = 15  # default kernel size of the convolution over the previous weights
 MAX_ELEMENTS = 1 << 26  # maximum elements of the additive score's tanh in memory; larger inputs are divided
+
+
+class LocationFilters(nn.Module):
+    """U f with f = F * α_{t-1}: a convolution over the previous attention weights, then a linear map to `size` values.
+
+    U is initially 0, so that a new model ignores the previous weights.
+    """
+
+    def __init__(self, filters: int, width: int, size: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(1, filters, width, padding=width // 2, bias=False)
+        self.project = nn.Linear(filters, size, bias=False)
+        nn.init.zeros_(self.project.weight)
+
+    def forward(self, previous: Tensor) -> Tensor:
+        """Map the previous weights (B, N, S) to (B, N, S, size)."""
+        f = self.convolution(previous.to(self.project.weight.dtype).reshape(-1, 1, previous.shape[-1]))  # (B·N, F, S)
+        located: Tensor = self.project(f.transpose(1, 2)).reshape(*previous.shape, -1)
+        return located
 
 
 class Score(nn.Module):
@@ -32,12 +56,23 @@ class Score(nn.Module):
     def __init__(self, query: int, memory: int, *, coverage: bool = False) -> None:
         super().__init__()
         self.query, self.memory = query, memory
+        self.located: LocationFilters | None = None
         self.project = nn.Linear(memory, query, bias=False) if self.compares and query != memory else None
         self.covered = self.make_coverage() if coverage else None
 
     def make_coverage(self) -> nn.Parameter:
         """Create the coverage weight w, which is initially 0, so that a new model ignores coverage."""
         return nn.Parameter(torch.zeros(()))
+
+    def read_previous_weights(self, filters: int, width: int) -> Self:
+        """Make the score location-aware. `width` is the kernel size of the convolution, which must be odd."""
+        self.located = LocationFilters(filters, width, self.location_size)
+        return self
+
+    @property
+    def location_size(self) -> int:
+        """The size of U f: 1 if U f is added to the score."""
+        return 1
 
     def notes(self) -> list[str]:
         """Return notes for the user on operations of this score that its equation omits."""
@@ -49,21 +84,30 @@ class Score(nn.Module):
         """Compute the keys (B, S, …) of vectors (B, S, M). `mask` (B, S) is True at real positions."""
         return memory if self.project is None else self.project(memory)
 
-    def forward(self, query: Tensor, keys: Tensor, coverage: Tensor | None = None) -> Tensor:
+    def forward(
+        self, query: Tensor, keys: Tensor, coverage: Tensor | None = None, previous: Tensor | None = None
+    ) -> Tensor:
         """Return scores (B, …, T, S) of states (B, …, T, H) and keys (B, S, …).
 
-        `coverage` has the shape (B, …, T, S).
+        `coverage`, and `previous`, the attention weights of the previous step, have the shape (B, …, T, S).
         """
         if (coverage is None) != (self.covered is None):
             raise ValueError("coverage must be passed if, and only if, the score was created with coverage")
+        if (previous is None) != (self.located is None):
+            raise ValueError("the previous weights must be passed if, and only if, the score is location-aware")
         flat = query.reshape(len(query), -1, query.shape[-1])  # (B, N, H), N states per source
         flat_coverage = None if coverage is None else coverage.reshape(len(flat), flat.shape[1], -1)
-        return self.scores(flat, keys, flat_coverage).reshape(*query.shape[:-1], keys.shape[1])
+        location = None
+        if previous is not None and self.located is not None:
+            location = self.located(previous.reshape(len(flat), flat.shape[1], -1)).to(query.dtype)  # (B, N, S, ·)
+        return self.scores(flat, keys, flat_coverage, location).reshape(*query.shape[:-1], keys.shape[1])
 
-    def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
-        """Return the scores (B, N, S) of states (B, N, H) and keys (B, S, …)."""
-        plain = self.compare(query, keys)
-        return plain if coverage is None or self.covered is None else plain + self.covered * coverage
+    def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None, location: Tensor | None) -> Tensor:
+        """Return the scores (B, N, S) of states (B, N, H) and keys (B, S, …), with U f (B, N, S, ·) as `location`."""
+        scores = self.compare(query, keys)
+        if coverage is not None and self.covered is not None:
+            scores = scores + self.covered * coverage
+        return scores if location is None else scores + location.squeeze(-1)
 
     def compare(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return the scores without coverage, by default dot products of states and keys."""
@@ -155,18 +199,27 @@ class Additive(Score):
         keys: Tensor = self.weight_h(memory)
         return keys
 
-    def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
+    @property
+    def location_size(self) -> int:
+        return self.query
+
+    def scores(self, query: Tensor, keys: Tensor, coverage: Tensor | None, location: Tensor | None) -> Tensor:
         chunk = max(1, MAX_ELEMENTS // max(1, keys.numel()))
         if query.shape[1] <= chunk:
-            return self._together(query, keys, coverage)
+            return self._together(query, keys, coverage, location)
         states = query.split(chunk, dim=1)
-        coverages = [None] * len(states) if coverage is None else coverage.split(chunk, dim=1)
-        return torch.cat([self._together(s, keys, a) for s, a in zip(states, coverages, strict=True)], dim=1)
+        coverages, locations = (
+            [None] * len(states) if part is None else part.split(chunk, dim=1) for part in (coverage, location)
+        )
+        parts = zip(states, coverages, locations, strict=True)
+        return torch.cat([self._together(s, keys, a, f) for s, a, f in parts], dim=1)
 
-    def _together(self, query: Tensor, keys: Tensor, coverage: Tensor | None) -> Tensor:
+    def _together(self, query: Tensor, keys: Tensor, coverage: Tensor | None, location: Tensor | None) -> Tensor:
         inner = self.weight_s(query).unsqueeze(2) + keys.unsqueeze(1)  # (B, N, S, H)
         if coverage is not None and self.covered is not None:
             inner = inner + coverage.unsqueeze(-1) * self.covered
+        if location is not None:
+            inner = inner + location
         scores: Tensor = self.v(torch.tanh(inner)).squeeze(-1)
         return scores
 
