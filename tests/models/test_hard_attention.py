@@ -109,7 +109,7 @@ def test_loss_mixes_hard_and_soft_attention(options: dict[str, Any]) -> None:
     seq2seq, batch = model(**options), some_batch()
     gumbel = draw_gumbel(batch)
     hard, count = hard_attention_loss(seq2seq, batch, gumbel, ONLY_HARD, 0.1, 0.5)
-    mixed, _ = hard_attention_loss(seq2seq, batch, gumbel, HardAttentionConfig(mix=0.25, entropy=0.0), 0.1, 0.5)
+    mixed, _ = hard_attention_loss(seq2seq, batch, gumbel, HardAttentionConfig(mix=0.25, reinforce=1.0, entropy=0.0), 0.1, 0.5)
     soft, soft_count = seq2seq.loss(batch, 0.1, doubly_stochastic=0.5)
     assert count == soft_count == int(batch["target_mask"].sum())
     exactly(mixed, 0.25 * hard + 0.75 * soft)

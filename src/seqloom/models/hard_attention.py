@@ -29,8 +29,8 @@ from seqloom.nn.softmax import at_least_float32
 @config
 class HardAttentionConfig:
     mix: Annotated[float, Gt(0), Le(1)] = 0.5  # q, the weight of the hard loss; the soft loss has the weight 1 − q
-    reinforce: NonNegativeFloat = 1.0  # λ, the weight of the loss of the sampled positions
-    entropy: NonNegativeFloat = 0.01  # η, the weight of the entropy of the attention weights
+    reinforce: NonNegativeFloat = 0.1  # λ, the weight of the loss of the sampled positions
+    entropy: NonNegativeFloat = 0.001  # η, the weight of the entropy of the attention weights
 
 
 def hard_attention_loss(

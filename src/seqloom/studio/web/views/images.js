@@ -21,10 +21,10 @@ const PLAY_MILLISECONDS = 150; // between two steps
 const FIRST_COLOUR = [31, 95, 191]; // of the first glimpse
 const LAST_COLOUR = [194, 81, 10]; // of the last glimpse
 const MAPS = {
-    occlusion: ["occlusion", "The decrease of p(label) if a square, or a frame, is removed."],
-    gradient: ["gradient × input", "Σ_c x ∂logit/∂x, a linear approximation for each pixel."],
-    rollout: ["attention roll-out", "The product of the attention weights of all layers."],
-    attention: ["attention pooling", "The weights α of the pooling."],
+    occlusion: ["occlusion", "the decrease of p(label) if a square, or a frame, is removed"],
+    gradient: ["gradient × input", "Σ_c x ∂logit/∂x, a linear approximation for each pixel"],
+    rollout: ["attention roll-out", "the product of the attention weights of all layers"],
+    attention: ["attention pooling", "the weights α of the pooling"],
 };
 
 /** The chosen file {name, content}; it is kept while the page is open, so that runs can be compared on it. */
@@ -68,9 +68,9 @@ export async function show(page) {
 function labelLine({ labels, notes }) {
     const [best, ...others] = labels ?? [];
     const written = ({ label, probability }) => `${label} (${formatNumber(probability)})`;
-    const rest = others.slice(0, 4).map(written).join(", ");
+    const rest = others.slice(0, 4).map(written).join(" · ");
     return [
-        best && h("p", { class: "label-line" }, h("bdi", { class: "best" }, written(best)), rest && h("bdi", {}, `; then ${rest}`)),
+        best && h("p", { class: "label-line" }, h("bdi", { class: "best" }, written(best)), rest && h("bdi", {}, ` · ${rest}`)),
         notes.map((note) => h("p", { class: "note", dir: "auto" }, `${capitalise(note)}.`)),
     ];
 }
@@ -85,9 +85,9 @@ function drawReasons(stage, answer, requestId) {
         const map = { values: data, rows: shape[0], columns: shape[1], high: Math.max(Math.abs(low), Math.abs(high)) };
         return picturePanel(MAPS[name][0], paintPicture(picture, map), { side: PANEL });
     });
-    const meanings = maps.map((name) => `${capitalise(MAPS[name][0])}: ${MAPS[name][1]}`).join(" ");
-    const caption = `Red supports the label ${label}, and blue opposes it. ${meanings}`;
-    const parts = figure({ name: "maps", title: `Which parts of ${chosenFile.name} determine the label ${label}`, caption });
+    const meanings = maps.map((name) => `${capitalise(MAPS[name][0])}: ${MAPS[name][1]}.`).join(" ");
+    const caption = `Red supports the label “${label}”, and blue opposes it. ${meanings}`;
+    const parts = figure({ name: "maps", title: `Which parts of ${chosenFile.name} determine the label “${label}”`, caption });
     parts.body.append(
         h("div", { class: "picture-panels" }, picturePanel("picture", paintPicture(picture), { side: PANEL }), panels),
     );
@@ -166,9 +166,9 @@ function drawClip(stage, answer, requestId) {
         return panel;
     });
     const caption = frames
-        ? "The label of each frame."
-        : `The bars below the frames: ${names.map((name) => MAPS[name].join(". ")).join(" Second row: ")}`;
-    const words = frames ? "The frames and their labels" : `Which frames determine the label ${label}`;
+        ? "The number and the most probable label of each frame. The table contains the probabilities."
+        : names.map((name, row) => `Bars in row ${row + 1}: ${MAPS[name].join(", ")}.`).join(" ");
+    const words = frames ? "The frames and their labels" : `Which frames determine the label “${label}”`;
     const fig = figure({ name: "frames", title: `${words}: ${chosenFile.name}`, caption });
     fig.body.append(h("div", { class: "picture-panels" }, panels));
     fig.table(() => ({
