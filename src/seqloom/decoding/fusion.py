@@ -92,7 +92,7 @@ class PrefixScores:
         return self._totals[key]
 
     def score_end(self, prefix: Sequence[int]) -> float:
-        """Return the score of a text, which includes END."""
+        """Return the score of a text, including END."""
         return self.score(prefix) + float(self.next_scores(tuple(prefix))[END])
 
     def next_scores(self, prefix: Prefix) -> NDArray[np.float64]:
