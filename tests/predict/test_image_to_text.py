@@ -173,7 +173,7 @@ def test_caption_prints_texts_lists_and_json(
 def test_caption_options_are_checked(runs: Runs, pictures: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     run, first = str(runs["luong"]), str(pictures[0])
     for words, message in (
-        ([first, first, "--attention", "x.png"], "--attention requires one image"),
+        ([first, first, "--attention", "x.png"], "--attention requires a single image"),
         ([first, "--attention", "x.jpg"], "must end in .png or .svg"),
         ([first, "--beam", "2", "--n-best", "3"], "--n-best must be at most --beam, 2; got 3"),
         ([first, "--in", "x.csv"], "Texts and --in cannot be used together"),

@@ -72,7 +72,7 @@ class BiLMEncoder(nn.Module):
         nn.init.uniform_(self.embed.weight, -scale, scale)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> BiLMStates:
-        """Read tokens (B, S), padding last. Padding also comes last in the reversed order; see `Stack.read`."""
+        """Read tokens (B, S) with padding last. Padding also comes last in the reversed order; see `Stack.read`."""
         x = self.dropout(self.embedding_dropout(self.embed, tokens))
         order = reversal_indices(mask).unsqueeze(2)  # (B, S, 1)
         backwards = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]

@@ -247,7 +247,7 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         return {"loss": loss, "perplexity": exp(loss)}
 
     def write(self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None) -> list[WrittenText]:
-        """Return the best text for all examples of a split or for the selected examples, in order."""
+        """Return the best text for each example of a split, or for each selected example, in order."""
         self.adopt_encoder(model)
         examples, device = self.corpus.split(split), device_of(model)
 

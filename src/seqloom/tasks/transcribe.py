@@ -227,7 +227,7 @@ class Task(BatchedTask[Recipe, VectorsToText]):
         chosen: Array | None = None,
         language_model: FusedLanguageModel | None = None,
     ) -> list[TranscribedLine]:
-        """Return the best text for all recordings of a split or for the selected recordings, in order."""
+        """Return the best text for each recording of a split, or for each selected recording, in order."""
         members = np.arange(len(self.corpus.split(split))) if chosen is None else chosen
         vectors = self.vectors(split)
         selected = RaggedVectors.of([vectors[index] for index in members.tolist()], self.features.size)

@@ -148,7 +148,7 @@ def _layer_alpha(depth: int, layers: int) -> float:
 
 
 def _mask_nonpositive(values: Array) -> Array:
-    """Replace values that a logarithmic axis cannot show by NaN."""
+    """Replace values by NaN if a logarithmic axis cannot show them."""
     return np.where((values > 0) & np.isfinite(values), values, np.nan)
 
 
