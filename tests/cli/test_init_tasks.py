@@ -99,6 +99,12 @@ def test_from_option_gives_fine_tuning_recipes_that_train(seqloom: Any, workdir:
         assert "tokenizer" not in recipe
         trained = seqloom("train", name, "train.steps=1", "train.warmup=0", "--out", f"runs/{task}")
         assert trained.code == 0, trained.err
+    assert seqloom("init", "a.tsv", "--model", "bag", "--no-estimate", "--out", "bag.yaml").code == 0
+    assert seqloom("train", "bag.yaml", "train.steps=1").code == 0
+    seqloom("init", "a.tsv", "--from", "runs/bag", "--out", "d.yaml").fails_with(
+        2, "runs/bag cannot be fine-tuned: its model is of kind classifier"
+    )
+    assert not (workdir / "d.yaml").exists()
     seqloom("init", "a.tsv", "--from", "runs/none", "--out", "d.yaml").fails_with(
         2, "there is no such run or directory"
     )

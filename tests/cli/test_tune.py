@@ -31,7 +31,7 @@ def test_tune_writes_table_plot_and_recipe(seqloom: Any, workdir: Path) -> None:
     assert [(entry["event"], entry.get("number")) for entry in more] == [("trial", 4), ("tune", None)]
     assert more[-1]["trials"] == 4 and more[-1]["best"]["value"] == min([*losses, more[0]["value"]])
     again = seqloom("tune", "toys-copy", *SHORT, *SPACE, "--trials", "4")
-    assert "4 trials ended in an earlier call" in again.out and "[4/4]" not in again.out
+    assert "4 trials ended in an earlier call; no trials remain." in again.out and "[4/4]" not in again.out
     assert seqloom("train", out / "best.yaml", "--out", "best").code == 0
     stored = json.loads((out / "tune.json").read_text())
     assert [trial["number"] for trial in stored["trials"]] == [1, 2, 3, 4]

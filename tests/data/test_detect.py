@@ -194,7 +194,7 @@ def test_folder_of_tagged_sentences_requires_the_names_of_the_splits(tmp_path: P
     files = [write_tagged(tmp_path / name, generator) for name in ("a.txt", "b.txt", "c.txt")]
     for task in (None, "tag"):
         with pytest.raises(
-            UsageError, match=r"tagged sentences in 3 files.* init .*a.txt --dev .*b.txt --test .*c.txt"
+            UsageError, match=r"tagged sentences in 3 text files.* init .*a.txt --dev .*b.txt --test .*c.txt"
         ):
             detect([tmp_path], task)
     assert detect([tmp_path], "language-model").task == "language-model"
@@ -231,6 +231,9 @@ def test_tables_in_text_files_are_detected(tmp_path: Path, generator: random.Ran
         check(path, "pair", second="#2 String", label="Quality")
         test = table(tmp_path / "msr_paraphrase_test.txt", header, rows[:20])
         check(tmp_path, "pair", train=str(path), test=str(test))
+        table(tmp_path / "answers.csv", "a,b", [["x", "y"]], ",")
+        with pytest.raises(UsageError, match=r"contains tables in 2 text files. Name the files of train, dev and test"):
+            detect([tmp_path])
 
 
 def test_book_folder_with_an_image_is_a_folder_of_texts(tmp_path: Path, generator: random.Random) -> None:

@@ -127,8 +127,13 @@ def init(
     if task is None and not columns and len(files) == 1 and (objection := object_to(detected, files[0])):
         print(f"If this is wrong: {objection}.")
     if encoding != "utf-8":
-        subject = "Files that are not UTF-8 are read as" if files[0].is_dir() else "The encoding is not UTF-8, but"
-        print(f"{subject} {encoding}; the recipe sets data.encoding.")
+        is_folder = files[0].is_dir()
+        note = (
+            f"Files that are not UTF-8 are read as {encoding}"
+            if is_folder
+            else f"The encoding is {encoding}, not UTF-8"
+        )
+        print(f"{note}; the recipe sets data.encoding.")
     for note in draft.notes[1:]:
         print(f"{note}.")
     if detected.task in ("pair", "choice", "answer") and run is None:

@@ -81,7 +81,8 @@ def print_plan(search: "Search", trials: int) -> None:
     if search.total < trials:
         print(f"All {format_count(search.total, 'combination')} of these values have been tried.")
     if ended := sum(trial.state != "running" for trial in search.trials):
-        print(f"{format_count(ended, 'trial')} ended in an earlier call; the remaining trials follow.")
+        follow = "no trials remain" if ended >= search.total else "the remaining trials follow"
+        print(f"{format_count(ended, 'trial')} ended in an earlier call; {follow}.")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from seqloom.core.errors import UsageError
+from seqloom.core.words import format_count
 from seqloom.data.detect_images import has_images
 from seqloom.data.files import read_nonblank, split_lines, text_files
 
@@ -35,12 +36,13 @@ def is_image_folder(path: Path) -> bool:
 
 
 def check_texts_of_folder(path: Path) -> None:
-    """Raise an error if all texts of a folder are tagged sentences, whose splits the user must name."""
+    """Raise an error if all texts of a folder are tagged sentences or tables, whose splits the user must name."""
     files = sorted(text_files(path))
-    if files and all(map(looks_tagged, files)):
+    kinds = {"tagged sentences": looks_tagged, "tables": looks_tabular}
+    for content in (name for name, looks in kinds.items() if files and all(map(looks, files))):
         options = " ".join(f"--{split} {file}" for split, file in zip(("dev", "test"), files[1:], strict=False))
         raise UsageError(
-            f"{path} contains tagged sentences in {len(files)} files. Name the files of train, dev and test, for "
-            f"example: seqloom init {files[0]} {options}".rstrip()
+            f"{path} contains {content} in {format_count(len(files), 'text file')}. Name the files of train, dev and test, "
+            f"for example: seqloom init {files[0]} {options}".rstrip()
             + ". To read them as plain text, use --task language-model."
         )

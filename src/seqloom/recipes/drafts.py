@@ -187,10 +187,14 @@ def template_fields(
     task: str, request: Request, setting: Mapping[str, Json], corpus: Any, size: int
 ) -> dict[str, Json]:
     """Return the values for the templates of a task and its model, from the setting, corpus and pretrained run."""
-    from seqloom.runs.run import Run
+    kind = ""
+    if request.pretrained is not None:
+        from seqloom.runs.transfer import BACKBONE_KINDS, CONTINUED_KINDS, Pretrained
 
+        pretrained = Pretrained.open(request.pretrained, CONTINUED_KINDS.get(task, BACKBONE_KINDS))
+        kind = pretrained.run.recipe["model"]["kind"]
     return {
-        "kind": "" if request.pretrained is None else Run.open(request.pretrained).recipe["model"]["kind"],
+        "kind": kind,
         "length": 256 if setting["model"] == "gpt" else 64,
         "warmup": 50,
         "twice": 2 * setting.get("hidden", 0),
