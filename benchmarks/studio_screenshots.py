@@ -28,7 +28,7 @@ VIEWS: dict[str, tuple[dict[str, str | list[str]], int]] = {
     "vectors": ({"run": "words", "map": "tsne"}, 1000),
     "walk": ({"run": "translate-transformer", "text": DATE, "stage": "cross-weights", "step": "2"}, 1700),
     "understand": ({"run": "tagger", "other": "hmm-tagger"}, 1100),
-    "images": ({"run": "draw", "samples": "12", "step": "4"}, 700),
+    "images": ({"run": "draw", "samples": "12", "seed": "1", "step": "3"}, 760),
 }
 
 
