@@ -226,7 +226,7 @@ def test_evaluate_reports_ensemble_and_members(
         assert kept["loss"] == alone["loss"] != result["loss"]
 
 
-def test_loss_is_that_of_the_mean_probability(translators: Path) -> None:
+def test_loss_is_computed_from_the_mean_probability(translators: Path) -> None:
     parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "two", "blind")]
     task = parts[0].task()
     total = count = 0.0

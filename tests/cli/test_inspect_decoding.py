@@ -94,7 +94,7 @@ def test_plots_of_next_tokens_are_written(seqloom: Any, runs: Path, tmp_path: Pa
         (["x", "--out", "next.txt"], "must end in .png or .svg"),
     ],
 )
-def test_invalid_options_of_next_are_reported(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+def test_invalid_options_of_inspect_next_are_reported(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
     seqloom("inspect", "next", runs / "chars", *words).fails_with(2, message)
 
 

@@ -51,7 +51,7 @@ def test_error_for_a_synonym_suggests_the_recipe_key(recipe: str, key: str, sugg
     assert line.strip().startswith(f"{key}: ") and line.endswith(f"; did you mean {suggestion}?")
 
 
-def test_missing_keys_are_not_suggested() -> None:
+def test_keys_that_do_not_exist_are_not_suggested() -> None:
     with pytest.raises(UsageError, match=r"heads: no such key; (?!did you mean model)"):
         read_recipe("lm-char-lstm", ["train.num_heads=3"])
 

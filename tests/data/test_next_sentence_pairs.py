@@ -73,7 +73,7 @@ def positions_of_tokens() -> dict[int, tuple[int, int]]:
     }
 
 
-def test_pairs_follow_or_come_from_another_document(pairs: NextSentencePairs) -> None:
+def test_second_text_follows_the_first_or_is_from_another_document(pairs: NextSentencePairs) -> None:
     drawn, at = pairs.draw(np.random.default_rng(3)), positions_of_tokens()
     last = {max(document[-1]) for document in documents()}
     for row, segments, length, other in zip(*(values.tolist() for values in drawn), strict=True):

@@ -146,7 +146,7 @@ def test_repetition_penalty_breaks_a_loop() -> None:
     assert run(Bigram(table), prompt, options=SamplingConfig(temperature=0, repetition_penalty=11)) == [[1, 2, 0]]
 
 
-def test_log_probs_are_unprocessed() -> None:
+def test_log_probs_are_those_before_processing() -> None:
     options = SamplingConfig(temperature=3, top_k=3, repetition_penalty=2)
     prompt = torch.tensor([[0], [2], [3]])
     steps = list(generate(Bigram(TABLE), prompt, options=options, max_tokens=6, end=END, seed=4))

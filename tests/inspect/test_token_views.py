@@ -51,7 +51,7 @@ def test_every_merge_is_the_most_frequent_pair_with_its_count(texts: list[str]) 
         words = merged
 
 
-def test_lecture_example_has_the_counts_of_the_lecture(tmp_path: Path) -> None:
+def test_counts_of_the_lecture_example_match_the_lecture(tmp_path: Path) -> None:
     path = tmp_path / "low.txt"
     path.write_text("\n".join(LECTURE))
     tokenizer, texts = train_on_file(path, 8000)

@@ -118,7 +118,7 @@ def test_training_loss_with_hard_attention_has_a_remark() -> None:
     assert task.loss_remark == "with policy"
 
 
-def test_recurrent_decoder_trains(tmp_path: Path) -> None:
+def test_recurrent_decoder_can_be_trained(tmp_path: Path) -> None:
     recurrent = ["model.seq2seq={kind: recurrent-seq2seq, hidden: 16, encoder_layers: 0}", "batch.dev_images=3"]
     model = train_recipe("caption-shapes", *SMALL, *STEPS, *recurrent, out=tmp_path / "run")
     assert "bleu_4" in model.evaluate("test")

@@ -101,7 +101,7 @@ def test_any_tree_round_trips_exactly(tmp_path_factory, same, first, second):
     assert same(loaded.parts, {"first": first, "second": second})
 
 
-def test_load_without_checkpoints_returns_none(tmp_path):
+def test_loading_without_checkpoints_returns_none(tmp_path):
     store = CheckpointStore(tmp_path)
     assert (store.load(), store.damaged) == (None, [])
 

@@ -42,7 +42,7 @@ def check_texts_of_folder(path: Path) -> None:
     for content in (name for name, looks in kinds.items() if files and all(map(looks, files))):
         options = " ".join(f"--{split} {file}" for split, file in zip(("dev", "test"), files[1:], strict=False))
         raise UsageError(
-            f"{path} contains {content} in {format_count(len(files), 'text file')}. Name the files of train, dev and test, "
-            f"for example: seqloom init {files[0]} {options}".rstrip()
+            f"{path} contains {content} in {format_count(len(files), 'text file')}. Name the files of train, dev and "
+            f"test, for example: seqloom init {files[0]} {options}".rstrip()
             + ". To read them as plain text, use --task language-model."
         )
