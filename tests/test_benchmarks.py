@@ -57,6 +57,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         ("decoding_speed /nonexist", "/nonexist"),
         ("decoding_speed /nonexist --rounds 0", "argument --rounds"),
         ("cells nosuchcell", "elman, lstm, gru"),
+        ("dialogue_history /nonexist", "/nonexist"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(call: Any, words: str, message: str) -> None:
@@ -75,7 +76,7 @@ def test_data_without_multi30k_is_reported(call: Any, tmp_path: Path, monkeypatc
     assert code == 2 and complaint.count("\n") == 1 and "--data-dir" not in complaint
 
 
-@pytest.mark.parametrize("script", ["cpu", "gpu", "beam_speed", "decoding_speed", "cells"])
+@pytest.mark.parametrize("script", ["cpu", "gpu", "beam_speed", "decoding_speed", "cells", "dialogue_history"])
 def test_every_option_has_help(call: Any, script: str) -> None:
     code, table, _ = call(script, "--help")
     assert code == 0 and "{," not in table and "{[]" not in table

@@ -124,7 +124,7 @@ def test_trees_are_written_in_brackets(tmp_path: Path) -> None:
     pairs, notes = conllu_trees.read_trees(file, max_words=4, leaves="words")
     assert pairs == [ParallelExample("John sleeps (", "(root (nsubj John ) sleeps (punct -LRB- ) )")]
     assert notes == [
-        f"1 sentence was left out of {file}, because trees that are not projective cannot be written in brackets"
+        "1 sentence was left out of a.conllu, because trees that are not projective cannot be written in brackets"
     ]
     pairs, _ = conllu_trees.read_trees(file, max_words=3, leaves="tags")
     assert pairs[0].target == "(root (nsubj TAG1 ) TAG2 (punct TAG3 ) )"

@@ -8,7 +8,7 @@ from seqloom.recipes import read_recipe
 from seqloom.training import begin
 
 MAX_MODULES = 40  # maximum modules of seqloom that are executed when a recipe is read, without cells and scores
-MAX_TRANSLATOR_MODULES = 73
+MAX_TRANSLATOR_MODULES = 74
 ADDED_FILES = ("seqloom.nn.cells.", "seqloom.nn.scores.")  # a new file in these packages is imported to read its name
 # Two are base modules
 MODEL_MODULES = {f"seqloom.models.{name}" for name in ("backbones", "language_model", "recurrent_lm")}

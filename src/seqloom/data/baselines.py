@@ -1,11 +1,12 @@
-"""Baselines of text-to-text tasks: predictions that need no model."""
+"""Baselines of text-to-text tasks: predictions that need no model.
+
+Their functions import other modules on first use, because every recipe of a translator imports this module.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from seqloom.core.dependency_trees import read_tree, right_branching
-from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.examples import ParallelExample
 
 BaselineName = Literal["nearest", "lead", "most-frequent", "right-branching"]
@@ -19,9 +20,16 @@ class Baseline(NamedTuple):
     predict: Callable[[Pairs, Sequence[str]], list[str]]
 
 
+def nearest_targets(train: Pairs, sources: Sequence[str]) -> list[str]:
+    """Return the target of the most similar training source."""
+    from seqloom.data.copy_baseline import copy_baseline
+
+    return copy_baseline(train, sources)
+
+
 def first_sentences(train: Pairs, sources: Sequence[str]) -> list[str]:
     """Return the first sentence of each source."""
-    from seqloom.text.base import split_sentences  # imported here, so that listing recipes imports no tokenizers
+    from seqloom.text.base import split_sentences
 
     return [next(iter(split_sentences(source)), "") for source in sources]
 
@@ -33,6 +41,8 @@ def most_frequent_target(train: Pairs, sources: Sequence[str]) -> list[str]:
 
 def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
     """Return trees in which the head of a word is the preceding word, with the most frequent relation of train."""
+    from seqloom.core.dependency_trees import read_tree, right_branching
+
     trees = [tree for pair in train if (tree := read_tree(pair.target)) is not None]
     relations = Counter(relation for tree in trees for relation in tree.relations if relation != "root")
     relation = relations.most_common(1)[0][0] if relations else "dep"
@@ -40,7 +50,7 @@ def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
 
 
 BASELINES: dict[BaselineName, Baseline] = {
-    "nearest": Baseline("the target of the most similar training source", copy_baseline),
+    "nearest": Baseline("the target of the most similar training source", nearest_targets),
     "lead": Baseline("the first sentence of the source", first_sentences),
     "most-frequent": Baseline("the most frequent training target", most_frequent_target),
     "right-branching": Baseline("trees in which the head of each word is the preceding word", right_branching_trees),

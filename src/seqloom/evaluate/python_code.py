@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 
 
-def python_validity(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def python_validity(predictions: Sequence[str]) -> dict[str, float]:
     """Return the fraction of predictions that Python can parse, from 0 to 1."""
     return {"valid_python": sum(map(is_python, predictions)) / max(len(predictions), 1)}
 

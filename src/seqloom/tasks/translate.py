@@ -1,7 +1,7 @@
-"""Translation: an encoder–decoder reads a sentence of one language and writes it in another.
+"""Translation and other text-to-text tasks: an encoder–decoder reads a text and writes another text.
 
-The task also serves other text-to-text tasks, such as summaries: `metrics` names the metrics that suit the targets,
-and `baseline` names the baseline that the evaluation scores with these metrics.
+In the recipe, `metrics` names the metrics that suit the targets, and `baseline` names the baseline that the evaluation
+scores with these metrics.
 
 One tokenizer is trained on both sides of the training data. END follows the source and the target, and the decoder
 starts with END. The loss is −log p of each target token, including END, given the source and the previous target
@@ -32,7 +32,7 @@ from seqloom.data.examples import ParallelExample
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, map_batches, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
 from seqloom.evaluate.perplexity import exp
-from seqloom.evaluate.text_metrics import TextMetric, metric_of
+from seqloom.evaluate.text_metrics import TextMetric, additional_metrics, metric_of
 from seqloom.evaluate.translation import (
     TranslatedLine,
     TranslationReport,
@@ -151,7 +151,9 @@ class Task(BatchedTask[Recipe, Any]):
         return CompleteModel(model, len(self.tokenizer))
 
     def check_model(self) -> None:
-        """Reject data with more tokens than the model has positions."""
+        """Reject data with more tokens than the model has positions, and targets that the metrics cannot score."""
+        references = self.texts("dev", "target")
+        additional_metrics(self.recipe.metrics, references, references)
         is_pretrained = self.recipe.init is not None  # pretrained positions are fixed, so texts of dev are truncated
         for side, longest in self.max_lengths.items():
             for split in ("train",) if is_pretrained else ("train", "dev"):

@@ -61,7 +61,7 @@ def read_trees(path: Path, max_words: int, leaves: Leaves) -> Read[ParallelExamp
             "Raise data.max_words, or check the column HEAD."
         )
     counted = format_count(left_out, "sentence was", "sentences were")
-    note = f"{counted} left out of {path}, because trees that are not projective cannot be written in brackets"
+    note = f"{counted} left out of {path.name}, because trees that are not projective cannot be written in brackets"
     return pairs, [note] if left_out else []
 
 
