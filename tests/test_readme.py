@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.exchange import small_decoders
 
@@ -30,6 +31,7 @@ from seqloom.data.files import DATA_VARIABLE
 from seqloom.data.images import as_pillow, encode_png
 from seqloom.data.moving_digits import draw_clips, embedded_glyphs, render_clip
 from seqloom.data.shapes import caption_scene, draw_scenes, scene_image
+from seqloom.data.sound import SampledSound, encode_wav
 from seqloom.exchange import conversion
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
@@ -87,6 +89,7 @@ NEED_DATA = (
     "choice-endings",
     "answer-squad",
     "mnist",
+    "digits-speech",
 )
 # A training whose options replace the data of the recipe: the name of the recipe does not determine the data
 OTHER_DATA = (
@@ -103,6 +106,8 @@ SMALL_CORPORA = {  # sizes of generated corpora
     "glyph-digits": {"train": 24, "dev": 6, "test": 6},
     "captioned-shapes": {"train": 24, "dev": 6, "test": 6},
     "video-digits": {"train": 64, "dev": 6, "test": 6},
+    "spoken-numbers": {"train": 24, "dev": 3, "test": 3},
+    "spoken-phonemes": {"train": 24, "dev": 3, "test": 3},
     "toy-pairs": {"train": 200, "dev": 20, "test": 20},
     "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},
 }
@@ -213,6 +218,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     write_examples_of_two_texts()
     write_series()
     write_pictures()
+    for name in ("seven", "stream", "talk"):
+        tone = np.sin(np.arange(20_000) / 9).astype(np.float32)
+        Path(f"{name}.wav").write_bytes(encode_wav(SampledSound(name, tone, 16_000)))
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
     Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
