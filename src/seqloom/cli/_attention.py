@@ -106,15 +106,15 @@ def attention(
         heads = model.heads(text)
     default = "cross" if "cross" in heads.parts else next(iter(heads.parts))
     choice = HeadsChoice(heads.part(part or default), layer, head, view, tokens, end)
-    links: list[HeadLink] = []
+    found: list[HeadLink] = []
     if query is not None and key is not None:
         from seqloom.inspect.views.links import find_links
 
-        links = find_links(choice.part, query, key, layer)
-        choice = replace(choice, layer=links[0].layer, head=links[0].head)
+        found = find_links(choice.part, query, key, layer)
+        choice = replace(choice, layer=found[0].layer, head=found[0].head)
         if not as_json:
-            print_links(links, query, key)
-    show_heads(heads, choice, out, font, color, as_json, links)
+            print_links(found, query, key)
+    show_heads(heads, choice, out, font, color, as_json, found)
 
 
 def print_links(links: "list[HeadLink]", query: str, key: str) -> None:

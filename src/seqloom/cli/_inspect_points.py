@@ -147,9 +147,9 @@ def print_points(
         table.columns[column].justify = "left"
     for row, (text, label) in enumerate(rows):
         near = int(nearest[row])
-        cells = [f"{plane[row, 0]:.3f}", f"{plane[row, 1]:.3f}", Text(f"  {shorten(text, MAX_SHOWN_TEXT)}")]
-        cells += [Text(label)] * has_labels
-        table.add_row(*cells, Text(f"  {shorten(rows[near][0], MAX_SHOWN_TEXT)}"), f"{cosines[row, near]:.3f}")
+        shown = [Text(f"  {shorten(text, MAX_SHOWN_TEXT)}"), *[Text(label)] * has_labels]
+        shown.append(Text(f"  {shorten(rows[near][0], MAX_SHOWN_TEXT)}"))
+        table.add_row(f"{plane[row, 0]:.3f}", f"{plane[row, 1]:.3f}", *shown, f"{cosines[row, near]:.3f}")
     console.print(table)
     if ratios is not None:
         both = " and ".join(f"{ratio:.0%}" for ratio in ratios[:2])
