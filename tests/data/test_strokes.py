@@ -75,7 +75,8 @@ def test_wrong_files_are_rejected_in_one_line(content: str, message: str, tmp_pa
 
 
 def test_wrong_lists_of_strokes_are_usage_errors() -> None:
-    for values in (3, "abc", [], [[]], [[[0, math.inf]]]):
+    wrong: list[Any] = [3, "abc", [], [[]], [[[0, math.inf]]]]
+    for values in wrong:
         with pytest.raises(UsageError):
             FEATURES.as_signal(values)
     assert FEATURES.as_signal([np.zeros((2, 2))]).strokes[0].shape == (2, 2)
@@ -205,7 +206,7 @@ def test_splits_have_different_words_and_only_train_has_invented_words() -> None
 
 
 def test_corpus_depends_only_on_its_seed() -> None:
-    sizes = {"train": 20, "dev": 5, "test": 5}
+    sizes: dict[str, Any] = {"train": 20, "dev": 5, "test": 5}
     first, again, other = (pen_letters.load(pen_letters.Config(seed=seed, **sizes)) for seed in (1, 1, 2))
     assert first.fingerprint() == again.fingerprint() and first.version == again.version
     assert not set(first.fingerprint().values()) & set(other.fingerprint().values())

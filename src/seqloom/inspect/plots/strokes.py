@@ -1,13 +1,14 @@
 """Plots of pen strokes: writings with their texts, and the alignment of a text with the strokes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqloom.data.pen_features import PenOffsetsConfig, height_of, resample
 from seqloom.data.strokes import Strokes
-from seqloom.inspect.plots.figures import MORE_COLOURS, new_figure, text_style, truncate
+from seqloom.inspect.plots.figures import MORE_COLOURS, Style, new_figure, text_style, truncate
 from seqloom.inspect.values import Array
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ def draw_writings(writings: Sequence[tuple[Strokes, str]], title: Sequence[str])
 def draw_transcription(features: PenOffsetsConfig, prediction: Any) -> "Figure":
     """Draw the strokes of an aligned transcription above the weights of its tokens.
 
-    A point of the strokes has the colour of the token with the largest weight at this point.
+    A point of the strokes has the colour of the token with the largest weight at this point, and the name of a token is
+    written above the point with its largest weight. CTC labels only single points of a letter.
     """
     strokes, tokens = prediction.signal, prediction.alignment
     weights: Array = np.stack([token.weights for token in tokens]) if tokens else np.zeros((0, 1))
     points, is_up = resample(strokes.strokes, features.spacing * height_of(strokes), strokes.name)
-    names, title = [token.text for token in tokens], [text for text in (prediction.recording, prediction.text) if text]
+    names = [token.text for token in tokens]
+    title = [text for text in (Path(prediction.recording).name, prediction.text) if text]
     left, top, right, bottom = strokes.bounds
     width = 8.0
     height = float(np.clip((width - 1) * (bottom - top) / max(right - left, 1e-9), 1.0, 4.0))
@@ -54,6 +57,10 @@ def draw_transcription(features: PenOffsetsConfig, prediction: Any) -> "Figure":
     figure.suptitle("\n".join(title), fontsize=11, **style)
     upper, lower = figure.subplots(2, 1, height_ratios=[height, 0.2 * len(names) + 0.6])
     _draw_points(upper, points, is_up, weights)
+    for number, name in enumerate(names):
+        colour = MORE_COLOURS[number % len(MORE_COLOURS)]
+        place: Style = {"textcoords": "offset points", "xytext": (0, 5), "ha": "center", "fontsize": 12}
+        upper.annotate(name, points[weights[number].argmax()], color=colour, **place, **style)
     _fit(upper)
     upper.set_axis_off()
     lower.imshow(weights, aspect="auto", cmap="Blues", vmin=0, vmax=max(1e-9, float(weights.max(initial=0))))
