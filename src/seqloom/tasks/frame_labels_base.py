@@ -18,7 +18,7 @@ class FrameReport(TagReport):
 class FrameTask(SplitTask[R, M]):
     """A task whose model labels frames. `outputs` returns the labels of each example, and −log p per frame."""
 
-    complete_metric = "sentence_accuracy"  # the name of the fraction of examples whose labels are all correct
+    complete_metric = ""  # name of the metric "fraction of examples whose labels are all correct"; "" leaves it out
 
     @classmethod
     def predicts_labels(cls, recipe: R) -> bool:
@@ -40,4 +40,6 @@ class FrameTask(SplitTask[R, M]):
         }
         metrics = {renamed.get(name, name): value for name, value in tags.metrics.items()}
         intervals = {renamed.get(name, name): value for name, value in tags.intervals.items()}
+        for values in (metrics, intervals):
+            values.pop("", None)
         return FrameReport({"loss": loss, **metrics}, intervals, tags.confusion, tags.spans, tags.invalid, tags.unseen)

@@ -54,7 +54,6 @@ class Task(BatchedTask[Recipe, VectorsTagger], FrameTask[Recipe, VectorsTagger])
     reads_tokens = False
     speed_unit = "frames"
     measured_on = "sounds with frame labels"
-    complete_metric = "recording_accuracy"
 
     def sizes(self) -> dict[str, int]:
         return {"size": self.recipe.features.size, "tags": len(self.names)}

@@ -52,7 +52,7 @@ def load(config: Config) -> "Corpus[TranscribedExample]":
     from seqloom.data.synthesis import synthesizer
 
     require_babel()
-    drawings = [PhraseDrawing(tag, config) for tag in config.languages]
+    drawings = [SpokenPhrases(tag, config) for tag in config.languages]
 
     def take(split: str, count: int) -> "list[TranscribedExample]":
         return [drawings[number % len(drawings)].draw_example(split, number + 1) for number in range(count)]
@@ -67,7 +67,7 @@ def load(config: Config) -> "Corpus[TranscribedExample]":
     )
 
 
-class PhraseDrawing:
+class SpokenPhrases:
     """A generator of different phrases in one language, with the voices that speak them."""
 
     def __init__(self, tag: str, config: Config) -> None:

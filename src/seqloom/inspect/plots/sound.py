@@ -35,10 +35,10 @@ class AlignedText(Protocol):
     signal: Sound
 
     @property
-    def alignment(self) -> "Sequence[AlignedToken]": ...
+    def alignment(self) -> "Sequence[SoundToken]": ...
 
 
-class AlignedToken(Protocol):
+class SoundToken(Protocol):
     """A token, its start and end in seconds, and its weight for each frame."""
 
     text: str
