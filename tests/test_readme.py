@@ -94,7 +94,8 @@ NEED_DATA = (
 # A training whose options replace the data of the recipe: the name of the recipe does not determine the data
 OTHER_DATA = (
     r"^seqloom train \S+"
-    r"(?=.* data\.corpus=(?:shapes|glyph-digits)\b|.* data\.corpus=.* init\.from=|.* init\.from=.* data\.corpus=)"
+    r"(?=.* .?data(?:\.corpus=|=\{corpus: )(?:shapes|glyph-digits)\b"
+    r"|.* data\.corpus=.* init\.from=|.* init\.from=.* data\.corpus=)"
 )
 PRINT_COMMAND = r"(?:echo|printf) [^|>]*"
 SMALL_CORPORA = {  # sizes of generated corpora

@@ -217,7 +217,7 @@ def test_singular_observation_covariance_is_rejected() -> None:
     twice = system.emission[[0, 0]]  # the same value twice, without noise
     system = replace(system, emission=twice, observation=torch.zeros(2, 2, dtype=torch.float64))
     values, mask = random_values(1, 4, 2, missing=0.0)
-    with pytest.raises(DataError, match=r"step 1 is singular.*Remove it or add noise"):
+    with pytest.raises(DataError, match=r"step 1 is singular.*Remove this variable, or add noise"):
         kalman_filter(system, values, mask)
 
 

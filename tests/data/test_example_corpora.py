@@ -39,6 +39,7 @@ MULTI_LABEL = corpora_of_form("multi-label")
 PARALLEL = corpora_of_form("parallel")
 PLAIN = corpora_of_form("text")
 SERIES = corpora_of_form("series")
+SIGNALS = corpora_of_form("transcription", "sound-labels")
 TAGGED = corpora_of_form("token-classification")
 TRACKS = corpora_of_form("tracks")
 VIDEOS = corpora_of_form("video")
@@ -67,7 +68,7 @@ def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[TokenClassifi
 
 def test_each_corpus_has_one_form() -> None:
     forms = (PLAIN, PARALLEL, LABELLED, MULTI_LABEL, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
-    numbers = (SERIES, LABELLED_SERIES, TRACKS, IMAGES, IMAGE_TEXTS, VIDEOS)
+    numbers = (SERIES, LABELLED_SERIES, TRACKS, IMAGES, IMAGE_TEXTS, VIDEOS, SIGNALS)
     assert sum(map(len, (*forms, *numbers))) == len(CORPORA)
     assert set(LABELLED) >= {"table", "known-facts", "names", "names-18", "languages", "sst2", "cola"}
     assert set(TAGGED) >= {"conll", "people", "ewt", "wnut17"}

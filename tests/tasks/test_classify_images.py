@@ -179,7 +179,7 @@ def test_evaluate_data_show_and_doctor_accept_images(run: Path, capsys: pytest.C
     assert main(["data", "show", "shapes", "train=12", "dev=5", "test=5", "--out", str(grid)]) == 0
     assert decode(grid.read_bytes(), "x").pixels.shape[1] > 1000
     assert main(["data", "show", "toys", "--out", str(grid)]) == 2
-    assert "--out requires a corpus of images, clips or pen strokes; toys has none" in capsys.readouterr().err
+    assert "--out requires a corpus of images, clips, sounds or pen strokes; toys has none" in capsys.readouterr().err
     assert main(["doctor", "classify-shapes", *SMALL]) == 0
     assert "96 images" in capsys.readouterr().out
 

@@ -47,9 +47,8 @@ def hard_attention_loss(
     """
     mask, inputs = batch["target_mask"], batch["inputs"]
     memory = model.encode(batch["source"], batch["source_mask"])
-    with torch.set_grad_enabled(torch.is_grad_enabled() and config.mix < 1):
-        r, soft_weights, *_ = model.decode(inputs, model.initial_hidden(memory), memory)
-        soft_loss, soft_log_p = token_losses(model, r, batch, label_smoothing)
+    r, soft_weights, *_ = model.decode(inputs, model.initial_hidden(memory), memory)
+    soft_loss, soft_log_p = token_losses(model, r, batch, label_smoothing)
     r, weights, *_ = model.decode(inputs, model.initial_hidden(memory), memory | {"gumbel": gumbel})
     hard_loss, log_p = token_losses(model, r, batch, label_smoothing)
     assert weights is not None and soft_weights is not None

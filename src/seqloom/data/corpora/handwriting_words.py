@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqloom.data.strokes import Points
     from seqloom.data.transcriptions import TranscribedExample
 
-SUMMARY = "pen strokes of English words in letters of Omniglot, unseen writers in dev and test (needs SEQLOOM_DATA)"
+SUMMARY = "pen strokes of words in letters of Omniglot; dev and test have unseen writers (needs SEQLOOM_DATA)"
 FORM = "transcription"
 SOURCE = DataSet("Omniglot", "https://github.com/brendenlake/omniglot (python/); MIT")
 ARCHIVE = "omniglot/strokes_background_small1.zip"
