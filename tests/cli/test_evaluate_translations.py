@@ -266,7 +266,7 @@ def test_lengths_compare_models_separately(seqloom: Any, trained: Path, other: P
     assert table[2 + len(rows)].split()[0] == "all"
 
 
-def test_lengths_need_the_same_pairs(
+def test_length_plot_requires_the_same_pairs(
     seqloom: Any, trained: Path, other: Path, parallel: Path, run: Path, tmp_path: Path
 ) -> None:
     plot = tmp_path / "lengths.png"

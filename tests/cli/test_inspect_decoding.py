@@ -22,7 +22,7 @@ def png_size(path: Path) -> tuple[int, int]:
 # --- next -----------------------------------------------------------------------------------------------------------
 
 
-def test_next_tokens_have_the_probabilities_of_score(seqloom: Any, runs: Path) -> None:
+def test_next_token_probabilities_match_score(seqloom: Any, runs: Path) -> None:
     """p(token | text) is the ratio of the probabilities of the text with and without the token."""
     result = seqloom("inspect", "next", runs / "chars", TEXT, "--top", 5, "--json").json
     model = load(runs / "chars", "cpu", LanguageModelPredictor)

@@ -68,7 +68,7 @@ def test_attention_weights_omit_start_tokens():
     exactly(looked, wanted[:, 1:, 1:])
 
 
-def test_search_matches_search_with_forced_token():
+def test_search_with_start_tokens_matches_search_with_forced_token():
     """Sums of log-probabilities differ by log p of the forced token, but their order is equal."""
     model, plain, batch = transformer(**ALL), transformer(), some_batch()
     sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)

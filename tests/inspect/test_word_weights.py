@@ -60,7 +60,7 @@ def test_occlusion_matches_the_prediction_without_the_word(classifier: Classifie
     assert [word.weight for word in classifier.why("dull", "good", "occlusion").words] == [0.0]
 
 
-def test_word_is_removed_with_double_space() -> None:
+def test_removed_word_leaves_no_double_space() -> None:
     words = [
         WordWeight(text, start, start + len(text), 0.0)
         for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))

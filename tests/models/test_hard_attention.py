@@ -186,5 +186,5 @@ def test_invalid_mixing_weights_are_rejected(mix: float) -> None:
 
 
 def test_translation_with_consistency_needs_soft_attention() -> None:
-    with pytest.raises(UsageError, match=r"loss\.consistency needs soft attention: remove it, or set model\.attention"):
+    with pytest.raises(UsageError, match=r"needs soft attention: set loss\.consistency to 0, or model\.attention"):
         read_recipe("translate-cldr", ["loss.consistency=1", "model.attention.hard={}"])

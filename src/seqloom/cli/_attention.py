@@ -54,7 +54,8 @@ def attention(
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens, or [CLS] and [SEP].")] = True,
     query: Annotated[
-        str | None, typer.Option("--from", help="Find the head with the strongest link from this word, with --to.")
+        str | None,
+        typer.Option("--from", help="Find the head with the strongest link from this word to the word given by --to."),
     ] = None,
     key: Annotated[str | None, typer.Option("--to", help="The word to which the word of --from attends.")] = None,
     out: PlotOut = None,

@@ -106,7 +106,7 @@ class Notes:
         self._lines[note] = count + 1, first, details
 
     def show(self) -> None:
-        """Print each note with its number of lines."""
+        """Print each note with the number of input lines that it applies to."""
         for note, (count, first, details) in self._lines.items():
             lines = note.format(lines=format_count(count, self.unit))
             print_notes([f"{lines}; the first is {self.unit} {first:,}{details}"])

@@ -294,7 +294,8 @@ def print_sizes(console: "Console", encoding: "Encoded", widths: list[int], name
         )
     console.print(table)
     console.print(
-        "10,000 words: the size for a vocabulary of 10,000 words. learned: the table, which all texts share.",
+        "10,000 words: the size with a vocabulary of 10,000 words. "
+        "learned: the shape of the embedding matrix, which all texts share.",
         style="dim",
     )
 

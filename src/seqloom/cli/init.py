@@ -88,7 +88,9 @@ def init(
     minutes: Annotated[
         float | None,
         typer.Option(
-            min=0.1, help="Choose a model and a number of epochs that can be trained in this time on this machine."
+            min=0.1,
+            help="Choose a model and a number of epochs so that training on this machine takes at most this many "
+            "minutes.",
         ),
     ] = None,
     estimate: Annotated[bool, typer.Option(help="Train a few steps to estimate time and memory.")] = True,

@@ -116,7 +116,7 @@ def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) 
     """Return a copy of `mapping` to which the overrides are applied in order; missing sections are created.
 
     An override of `kind` or `corpus` clears the section, because the other keys belong to the old kind. These overrides
-    are applied first, so the order of the words does not matter.
+    are applied first, so the order of the overrides on the command line does not matter.
     """
     result: dict[str, Json] = copy.deepcopy(dict(mapping))
     for path, value in sorted(overrides, key=lambda override: override[0][-1] not in DISCRIMINATORS):

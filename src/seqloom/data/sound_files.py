@@ -1,4 +1,4 @@
-"""Sound files and streams: WAV without other packages, FLAC and OGG with soundfile.
+"""Read sound files and streams. WAV needs no additional package; FLAC and OGG need soundfile.
 
 `open_sound` reads the header and returns a `SoundReader`, whose `blocks` yields the samples without reading the file as
 a whole. All channels are mixed to one. The header of a file is checked before its samples are read:

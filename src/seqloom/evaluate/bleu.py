@@ -92,7 +92,7 @@ class Count:
 
     @property
     def clipped(self) -> int:
-        """The number of matches, which is at most the count in a reference."""
+        """The clipped count: the number of matches, limited to the maximum count in any reference."""
         return min(self.count, self.reference_count)
 
     @property
@@ -269,7 +269,7 @@ def _smoothing(statistics: Statistics, *, is_corpus: bool) -> list[str]:
     parts = [
         f"{correct}/{total}" if correct else f"{precision * total:.4g}/{total}" for correct, total, precision in orders
     ]
-    lines = [head, "  smoothing (exp): the first order without a match counts 1/2 match, the next 1/4, and so on"]
+    lines = [head, "  smoothing (exp): the first order without a match counts as 1/2 match, the next as 1/4, and so on"]
     if not all(statistics.total):
         lines.append(f"  for a single line, orders without n-grams are left out: n up to {len(parts)}")
     return [*lines, f"  {_power(statistics, parts)} = {value}"]

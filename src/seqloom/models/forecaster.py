@@ -96,10 +96,11 @@ class ForecasterBase(nn.Module, ABC):
     def _inputs(
         self, values: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the inputs x (B, n, 2C) for the last n of T values (B, T, C), which have a value m steps earlier.
+        """Compute the inputs x (B, n, 2C) for the last n of the T values (B, T, C).
 
-        `past` contains the previous P values and their mask (B, P, C). Also return all values and their mask (B, P + T,
-        C), with each missing value replaced by the value m steps earlier.
+        n is the number of values with a predecessor m steps earlier. `past` contains the previous P values and their
+        mask (B, P, C). Also return all values and their mask (B, P + T, C), with each missing value replaced by the
+        value m steps earlier.
         """
         history, observed = values, mask
         if past is not None:

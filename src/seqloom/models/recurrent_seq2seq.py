@@ -189,7 +189,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         )
 
     def build(self, vocabulary: int, source: SourceVectors | None = None) -> "RecurrentSeq2Seq":
-        """Create the model. `source` maps sources that are not texts to vectors."""
+        """Create the model. If the sources are not texts, `source` maps them to vectors."""
         if self.context == "first" and source is None:
             raise UsageError("context first needs images or clips as sources; set model.context to start or every.")
         return RecurrentSeq2Seq(self, vocabulary, source)

@@ -74,7 +74,7 @@ class TransformerConfig(TokenTransformerOptions):
     def build(self, vocabulary: int, extra: int = 0, source: SourceVectors | None = None) -> "Transformer":
         """Create the model.
 
-        `extra` is the number of additional tokens. `source` maps sources that are not texts to vectors.
+        `extra` is the number of additional tokens. If the sources are not texts, `source` maps them to vectors.
         """
         return Transformer(self, vocabulary + extra, source)
 

@@ -67,7 +67,7 @@ def _collect(method: Callable[..., Iterator[Any]], collect: Callable[[Iterable[A
 
 
 def row_of(result: Any) -> dict[str, Json]:
-    """Return the inputs and the columns of a prediction, or the texts and numbers of another result."""
+    """Return the inputs and the output columns of a prediction, or the string and number fields of any other result."""
     if hasattr(result, "to_json") and hasattr(result, "to_columns"):
         content = result.to_json()
         return {name: content[name] for name in INPUT_KEYS if name in content} | result.to_columns()

@@ -57,7 +57,7 @@ def verb_of(info: TaskInfo) -> str:
 
 
 def has_output_file(info: TaskInfo) -> bool:
-    """Return whether the command of a task needs no input, but names a file for its output."""
+    """Return whether the command of a task reads no input and writes its output to a file."""
     return bool(verb_of(info)) and not info.command.endswith("{run}")
 
 

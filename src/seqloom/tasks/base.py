@@ -266,7 +266,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
-        """Create the task of a run with other documents, which form the only split, "other"."""
+        """Create the task of a run for other documents. These documents form the only split, "other"."""
         command = cls.info().command
         use = f", or use the model: seqloom {command.format(run=run.path)}" if command else ""
         raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Use --split{use}.")

@@ -107,7 +107,7 @@ class Recipe(InitRecipe):
         if self.dropout and self.batch.max_shapes is not None:
             yield "tokenizer.dropout changes the lengths in every epoch, so batch.max_shapes must be null"
         if self.loss.consistency and self.has_hard_attention:
-            yield "loss.consistency needs soft attention: remove it, or set model.attention.hard to null"
+            yield "loss.consistency needs soft attention: set loss.consistency to 0, or model.attention.hard to null"
 
     @property
     def has_hard_attention(self) -> bool:
@@ -132,7 +132,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
-        """Create the task of a run with other pairs of the same languages, which form the only split, "other"."""
+        """Create the task of a run for other pairs of the same languages. These pairs form the only split, "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 

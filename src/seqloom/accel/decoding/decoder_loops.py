@@ -277,9 +277,9 @@ def insert(best: Array, ids: Array, count: int, value: float, token: int) -> int
 def best_tokens(logits: Array, values: Array, ids: Array) -> None:
     """Find the largest values of the log softmax of each row (R, V), and the ids of these values, as (R, count).
 
-    The results of a row are sorted by ascending id. Among equal logits, lower ids are preferred. All values of a row
-    with NaN are NaN. A row is read twice: to compute the maxima of its blocks, and to compute Σ e^(x − max). Only the
-    blocks with the largest maxima are then searched.
+    The results of a row are sorted by ascending id. Among equal logits, lower ids are preferred. If a row of logits
+    contains NaN, all values of this row are NaN. A row is read twice: to compute the maxima of its blocks, and to
+    compute Σ e^(x − max). Only the blocks with the largest maxima are then searched.
     """
     (R, V), count = logits.shape, values.shape[1]
     blocks = V // BLOCK

@@ -4,7 +4,8 @@
 
 The step computes `seqloom.nn.transformer.run_blocks` for one token. One matrix product computes queries, keys and
 values; the query weights include the attention scale (`packed`). PyTorch (`TorchBackend`), numba kernels
-(`NumbaBackend`) or Triton kernels on a GPU (`GPUBackend`) compute the operations between the products.
+(`NumbaBackend`) or Triton kernels on a GPU (`GPUBackend`) compute the operations between the matrix
+products.
 """
 
 from collections.abc import Sequence
@@ -204,7 +205,7 @@ def project_and_add(
 
 
 class TorchBackend:
-    """The operations between the products, computed by PyTorch."""
+    """The operations between the matrix products, computed by PyTorch."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
@@ -235,7 +236,7 @@ class TorchBackend:
 
 
 class GPUBackend(TorchBackend):
-    """The operations between the products for steps of one fixed shape, computed by Triton kernels."""
+    """The operations between the matrix products of a decoding step of fixed shape, computed by Triton kernels."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate
@@ -251,7 +252,7 @@ class GPUBackend(TorchBackend):
 
 
 class NumbaBackend:
-    """The operations between the products of one step, computed by numba kernels."""
+    """The operations between the matrix products of a decoding step, computed by numba kernels."""
 
     def __init__(self, update: SlotUpdate, mask: AttentionMask | Tensor, y: Tensor) -> None:
         assert isinstance(mask, AttentionMask)

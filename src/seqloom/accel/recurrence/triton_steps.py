@@ -1,8 +1,9 @@
-"""Triton kernels that run whole sequences of cells with the reset gate before the matrix product, on a GPU.
+"""Triton kernels that run recurrent cells over whole sequences on a GPU.
 
-cuDNN has no kernel for these cells. In the forward and the backward pass, a step has two matrix products (three if z
-reads tanh h) and two kernels. The steps do not synchronize the device, so CUDA graphs can capture them. Products use
-the dtype of x and the weights; the state and its gradient keep their own dtype.
+The cells apply the reset gate before the matrix product; cuDNN has no kernel for these cells. In the forward and the
+backward pass, a step has two matrix products (three if z reads tanh h) and two kernels. The steps do not synchronize
+the device, so CUDA graphs can capture them. Products use the dtype of x and the weights; the state and its gradient
+keep their own dtype.
 
 `states` (T + 1, B, H) begins with the initial state, so `states[t]` is the state before step t.
 """

@@ -79,7 +79,7 @@ def load(config: Config) -> TextCorpus:
 
 
 def probe_colours(document: str) -> list[ProbedSpan]:
-    """Return the spans of all colours, grouped by the previous mentions of their names."""
+    """Return the spans of all colours, grouped by the number of previous mentions of the name."""
     spans, mentions, start = [], Counter[str](), 0
     for line in document.split("\n"):
         name, _, colour = line.partition(IS)

@@ -1,4 +1,4 @@
-"""Generated tracks on a plane, with true positions and observations that have noise and gaps."""
+"""Generated two-dimensional tracks, with true positions and observations that have noise and gaps."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 

@@ -48,7 +48,7 @@ class SoundToken(Protocol):
 
 
 class LabelledPart(NamedTuple):
-    """A label and its part of a sound in seconds."""
+    """A label and its time interval in a sound, in seconds."""
 
     text: str
     start: float

@@ -333,7 +333,7 @@ SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meani
     (r"\bb\b", "b", BIAS),
     (r"\[[^\]]*;", "[a; b]", "the concatenation of two vectors"),
     (r"⊙", "⊙", "element-wise multiplication: the first number with the first, the second with the second …"),
-    (r" · ", "a · b", "the dot product: multiply number by number and add up all products"),
+    (r" · ", "a · b", "the dot product: multiply the two vectors element by element and add up the products"),
     *((f"Σ{index}", f"Σ{index}", f"the sum over all {letter}") for index, letter in INDICES),
     (r"Σ(?![ᵢⱼₜ])", "Σ", "the sum over all of them"),
     (r"exp\(", "exp(score)", "2.718… to the power of the score: always positive, and larger for a higher score"),

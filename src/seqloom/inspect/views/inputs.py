@@ -6,8 +6,8 @@
     dense     x_t = e_w E          a row of a learned table E (V, D)                                          (T, D)
 
 The vocabulary has V words; df_w of the N documents contain the word w. A sum does not depend on word order: texts with
-the same words have the same counts and tf–idf, and a model that reads only these values cannot distinguish the texts
-(claim C01). A recurrent network can distinguish them, because it reads the rows in order.
+the same words have the same counts and tf–idf, and a model that reads only these values cannot distinguish the texts.
+A recurrent network can distinguish them, because it reads the rows in order.
 
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is the encoding of position p

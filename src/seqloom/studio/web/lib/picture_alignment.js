@@ -94,7 +94,9 @@ class PicturePage {
             h("div", { class: "picture-panels" }, this.panel("picture", this.paint(null), null), panels),
         );
         const scale = `The strongest red is the largest weight, ${formatNumber(arrays.maps.high)}.`;
-        const shares = query.length ? " The percentage is the part of the attention that the picture receives." : "";
+        const shares = query.length
+            ? " The percentage is the fraction of the attention weight that is on the picture."
+            : "";
         const caption = `The attention weights of each word on the locations of the picture. ${scale}${shares}`;
         this.figure.setText(`Attention over ${picture.name}`, caption);
         this.figure.table(() => this.tableOfWeights());

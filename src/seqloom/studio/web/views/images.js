@@ -9,8 +9,9 @@ import { paintPicture, pictureAt, pictureInput, picturePanel } from "../lib/pict
 
 export const title = "Images";
 export const lead =
-    "A classifier of images: the parts of a picture that determine its label, and the path of glimpses. A model of clips: " +
-    "the labels or weights of the frames. A model that generates images: the canvas after each step.";
+    "For an image classifier, this view shows the parts of the picture that determine the label, and the path of the " +
+    "glimpses. For a model of clips, it shows the labels or weights of the frames. For an image generator, it shows the " +
+    "canvas after each step.";
 export const needs =
     "This view needs a model that classifies images or clips, labels the frames of clips, or generates images.";
 
