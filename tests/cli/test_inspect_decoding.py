@@ -79,7 +79,8 @@ def test_terminal_shows_tokens_and_their_rank(seqloom: Any, runs: Path) -> None:
 
 
 def test_plots_of_next_tokens_are_written(seqloom: Any, runs: Path, tmp_path: Path) -> None:
-    for name, words in {"bars": [], "reshaped": ["--top-k", 3], "steps": ["--each"]}.items():
+    options: dict[str, list[object]] = {"bars": [], "reshaped": ["--top-k", 3], "steps": ["--each"]}
+    for name, words in options.items():
         out = tmp_path / f"{name}.png"
         assert seqloom("inspect", "next", runs / "chars", TEXT, *words, "--out", out).code == 0
         assert min(png_size(out)) > 100

@@ -118,7 +118,7 @@ def test_special_tokens_of_bert_can_be_left_out(seqloom: Any, runs: Path) -> Non
     assert "[CLS]" in shown and "[SEP]" in shown
     without = seqloom(*words, "--no-color", "--no-end").out
     assert "[CLS]" not in without and "[SEP]" not in without and "gripping" in without
-    part = load(runs / "classifier-bert", "cpu").heads(FILM).encoder  # type: ignore[attr-defined]
+    part = load(runs / "classifier-bert", "cpu").heads(FILM).encoder
     assert part.maps(end=False).rows == part.maps(end=False).columns == FILM.split()
     np.testing.assert_array_equal(part.maps(end=False).weights, part.maps().weights[..., 1:-1, 1:-1])
 

@@ -13,6 +13,7 @@ from seqloom.data.features_sound import LogMelConfig
 from seqloom.data.files import use_data_folder
 from seqloom.data.sound import SampledSound, encode_wav
 from seqloom.data.sound_labels import LabelledSound, Segment
+from seqloom.data.transcriptions import Vectors
 
 TAKES = 12
 
@@ -159,7 +160,7 @@ def test_phonemes_label_the_frames_at_their_times():
     labels = {label for example in corpus.splits["train"] for label in example.labels()}
     assert {"pause", "s", "n"} <= labels
     assert not any(mark in label for label in labels for mark in "',%")
-    loudness = {"pause": [], "s": []}
+    loudness: dict[str, list[Vectors]] = {"pause": [], "s": []}
     features = LogMelConfig(rate=16000, normalize="none", deltas=0)
     for example in corpus.splits["train"]:
         static = features.log_mel(example.signal)

@@ -122,7 +122,8 @@ def equations(seq2seq, source, inputs):
     c = memory["context"][0]
     every = [c] if config.context == "every" else []
     s = torch.tanh(seq2seq.bridge.weight @ c + seq2seq.bridge.bias)
-    logits, looks, r, past = [], [], torch.zeros(H).double(), torch.zeros(len(source)).double()
+    looks: list[torch.Tensor] = []
+    logits, r, past = [], torch.zeros(H).double(), torch.zeros(len(source)).double()
 
     def attend_by_equation(s):
         score, h = seq2seq.attend.score, memory["states"]

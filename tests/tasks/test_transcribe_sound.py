@@ -14,6 +14,7 @@ from seqloom.cli.app import main
 from seqloom.data.corpora.digits_speech import DIGITS, SPEAKERS
 from seqloom.data.files import use_data_folder
 from seqloom.data.sound import SampledSound, encode_wav
+from seqloom.data.sound_files import Samples
 
 RATE = 8000
 OPTIONS = [
@@ -25,13 +26,13 @@ OPTIONS = [
 ]
 
 
-def tone(digit: int, seconds: float = 0.16) -> np.ndarray:
+def tone(digit: int, seconds: float = 0.16) -> Samples:
     """Return the sound that stands for a digit: a tone with a frequency of its own."""
     times = np.arange(int(seconds * RATE)) / RATE
     return (0.5 * np.sin(2 * np.pi * (300 + 330 * digit) * times)).astype(np.float32)
 
 
-def speech(digits: str, pause: float = 0.15) -> np.ndarray:
+def speech(digits: str, pause: float = 0.15) -> Samples:
     noise = np.random.default_rng(len(digits)).normal(0, 0.002, int(pause * RATE)).astype(np.float32)
     return np.concatenate([part for digit in digits for part in (noise, tone(int(digit)))] + [noise])
 
@@ -52,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def write(path: Path, samples: np.ndarray) -> Path:
+def write(path: Path, samples: Samples) -> Path:
     path.write_bytes(encode_wav(SampledSound("x", samples, RATE)))
     return path
 

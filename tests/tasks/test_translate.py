@@ -15,7 +15,7 @@ import torch
 from seqloom.config import apply_overrides, build, parse_overrides
 from seqloom.core.errors import DataError, UsageError
 from seqloom.data.examples import ParallelExample
-from seqloom.decoding.beam import BeamConfig
+from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.evaluate.translation import score_translations
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_names
@@ -384,10 +384,9 @@ def test_validation_of_a_rehearsal_generates_as_many_tokens_as_targets_have(
     assert task.mean_target_length() == pytest.approx(mean)
     torch.manual_seed(1)
     model, lengths = task.model().eval(), list[int]()
-    search = translate.beam_search
 
     def count(*arguments: Any, options: BeamConfig, **more: Any) -> Any:
-        hypotheses = search(*arguments, options=options, **more)
+        hypotheses = beam_search(*arguments, options=options, **more)
         lengths.append(max(len(best.tokens) for best, *_ in hypotheses))
         return hypotheses
 

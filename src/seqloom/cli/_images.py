@@ -12,10 +12,10 @@ from seqloom.cli._tables import TableFile
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from seqloom.predict.base import P
     from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor
+    from seqloom.predict.frames import FrameTagger
     from seqloom.predict.generate_images import ImageGeneratorPredictor
-    from seqloom.predict.sound import SoundTagger, TaggedSound
-    from seqloom.predict.video import TaggedClip, VideoTaggerPredictor
 
 GENERATED_IMAGES = 64  # number of images that `seqloom generate` draws by default
 
@@ -90,7 +90,7 @@ def check_image_path(path: Path, option: str, suffix: str) -> None:
 
 
 def tag_frames(
-    model: "VideoTaggerPredictor | SoundTagger",
+    model: "FrameTagger[P]",
     paths: list[str] | None,
     table: Path | None,
     columns: list[str] | None,
@@ -102,7 +102,7 @@ def tag_frames(
     """Print the labels of the frames of clips or sounds; with `out`, plot a single clip or sound with its labels."""
     if table is not None:
         rows = TableFile(table, columns, out, model)
-        rows.write(model, model.tag(rows.texts, batch_size=batch))
+        rows.write(model, model.predict(rows.texts, batch_size=batch))
         return
     if out is not None and len(paths or ()) != 1:
         unit = model.inputs[0]
@@ -110,10 +110,10 @@ def tag_frames(
     check_plot_path(out)
     lines, size = open_lines(paths, batch, window, are_paths=True)
 
-    def draw(answers: "Iterable[TaggedClip | TaggedSound]") -> "Iterator[TaggedClip | TaggedSound]":
+    def draw(answers: "Iterable[P]") -> "Iterator[P]":
         for answer in answers:
             if out is not None:
                 write_plot(out, model.draw_tags(answer))
             yield answer
 
-    print_predictions(model, draw(model.tag(lines, batch_size=batch, window=size, stream=True)), as_json)
+    print_predictions(model, draw(model.predict(lines, batch_size=batch, window=size, stream=True)), as_json)

@@ -292,13 +292,12 @@ def tag(
     check_table_options(table, column, out if table is not None else None, texts, as_json=as_json, format=form)
     if as_json and form is not None:
         raise UsageError("--json and --format cannot be used together; leave out one of them.")
+    from seqloom.predict.frames import FrameTagger
     from seqloom.predict.loader import load
-    from seqloom.predict.sound import SoundTagger
     from seqloom.predict.tag import TaggerPredictor
-    from seqloom.predict.video import VideoTaggerPredictor
 
     frames = load(run, device)
-    if isinstance(frames, VideoTaggerPredictor | SoundTagger):
+    if isinstance(frames, FrameTagger):
         if form is not None or spaces:
             raise UsageError(f"--format and --spaces require texts; this run is {frames.description}.")
         tag_frames(frames, texts, table, column, out, as_json, batch, window)

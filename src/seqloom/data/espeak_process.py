@@ -12,12 +12,21 @@ import ctypes
 import json
 import os
 import sys
+from typing import TypedDict
 
 SYNCHRONOUS = 2  # output mode: samples are passed to the callback before `espeak_Synth` returns
 PHONEME_EVENTS, DO_NOT_EXIT = 1, 0x8000  # options of `espeak_Initialize`
 UTF8 = 1  # encoding of the text
 PHONEME, END_OF_EVENTS = 7, 0  # types of events
 RANDOM_SEED = 1
+
+
+class SpeechRequest(TypedDict):
+    """A text, the name of a voice, and the values of parameters of espeak-ng by their numbers."""
+
+    text: str
+    voice: str
+    parameters: dict[str, int]
 
 
 class VoiceEvent(ctypes.Structure):
@@ -38,12 +47,12 @@ class VoiceEvent(ctypes.Structure):
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(VoiceEvent))
 
 
-def speak(library: ctypes.CDLL, request: dict) -> tuple[dict, bytes]:  # type: ignore[type-arg]
+def speak(library: ctypes.CDLL, request: SpeechRequest) -> tuple[dict[str, object], bytes]:
     """Synthesize the text of a request; return the description of the sound and its samples."""
     blocks: list[bytes] = []
     phonemes: list[tuple[str, int]] = []
 
-    def receive(samples, count, events) -> int:  # type: ignore[no-untyped-def]
+    def receive(samples: int | None, count: int, events: "ctypes._Pointer[VoiceEvent]") -> int:
         """Store the samples and events that the library passes."""
         if samples and count > 0:
             blocks.append(ctypes.string_at(samples, 2 * count))
@@ -68,7 +77,7 @@ def speak(library: ctypes.CDLL, request: dict) -> tuple[dict, bytes]:  # type: i
     return {"bytes": len(samples), "phonemes": phonemes}, samples
 
 
-def write(description: dict, samples: bytes = b"") -> None:  # type: ignore[type-arg]
+def write(description: dict[str, object], samples: bytes = b"") -> None:
     sys.stdout.buffer.write(json.dumps(description).encode() + b"\n" + samples)
     sys.stdout.buffer.flush()
 

@@ -80,8 +80,8 @@ def prefix_beam_search(
     """
 
     def rank(item: tuple[Prefix, Sequence[float]]) -> tuple[float, Prefix]:
-        prefix, both = item
-        return -float(np.logaddexp(*both)) - (scores.score(prefix) if scores is not None else 0.0), prefix
+        prefix, (blank, label) = item
+        return -float(np.logaddexp(blank, label)) - (scores.score(prefix) if scores is not None else 0.0), prefix
 
     beams: dict[Prefix, Probabilities] = {(): (0.0, -np.inf)}
     count = min(CANDIDATES, log_probs.shape[1])

@@ -63,7 +63,7 @@ class RecurrentEncoderConfig(DirectionOptions):
 
     longest = None  # no limit on the number of tokens
 
-    def build(self, inputs: int) -> "RecurrentEncoder":
+    def build(self, inputs: int) -> Encoder:
         return RecurrentEncoder(self, inputs)
 
 

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt, PositiveInt
-from seqloom.nn.bidirectional import read_sequences
+from seqloom.nn.bidirectional import BidirectionalStack, read_sequences
 from seqloom.nn.encoders import Encoder, RecurrentEncoderConfig
 from seqloom.nn.masks import make_dropout, zero_padding
+from seqloom.nn.recurrent import Stack
 
 
 @config
@@ -69,18 +70,21 @@ class PyramidalEncoder(Encoder):
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Map x (B, S, D) to h (B, S', H) with S' = ⌈S / reduction⌉, and to the final state (B, H)."""
-        for depth, layer in enumerate(self.layers):
+        for depth, stack in enumerate(self._stacks()):
             x = self.dropout(x) if depth > 0 else x
             if self.reads_pairs(depth):
                 x, mask = join_pairs(x, mask), reduce_mask(mask, 2)
-            x, final = read_sequences(layer, x, mask)
+            x, final = read_sequences(stack, x, mask)
         return x, final
 
     def output_mask(self, mask: Tensor) -> Tensor:
         return reduce_mask(mask, self.config.reduction)
 
     def notes(self) -> list[str]:
-        return [*self.layers[0].notes(), *self.config.dropout_notes()]
+        return [*self._stacks()[0].notes(), *self.config.dropout_notes()]
+
+    def _stacks(self) -> list[Stack | BidirectionalStack]:
+        return [stack for stack in self.layers if isinstance(stack, Stack | BidirectionalStack)]
 
 
 def join_pairs(x: Tensor, mask: Tensor) -> Tensor:

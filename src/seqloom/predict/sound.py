@@ -13,8 +13,9 @@ from seqloom.data.files import expand_home
 from seqloom.data.sound import Sound
 from seqloom.data.transcriptions import pad_vectors
 from seqloom.evaluate.tagging import TagReport
-from seqloom.predict.base import Prediction, SplitPredictor, as_lines, json_value, predict_batches, predict_windows
+from seqloom.predict.base import Prediction, as_lines, json_value, predict_batches, predict_windows
 from seqloom.predict.evaluation import LabelEvaluation
+from seqloom.predict.frames import FrameTagger
 from seqloom.predict.results import returns_list
 
 if TYPE_CHECKING:
@@ -68,29 +69,18 @@ class SoundFrameEvaluation(LabelEvaluation):
                 yield "\t".join([one_line(example.signal.name), f"{time:.3f}", *map(one_line, pair)]) + "\n"
 
 
-class SoundTagger(SplitPredictor[TaggedSound]):
+class SoundTagger(FrameTagger[TaggedSound]):
     """A trained model that labels the frames of sounds."""
 
     description = "a model that labels the frames of sounds"
-    usage = "use `seqloom tag`"
     inputs = ("sound",)
     evaluation_class = SoundFrameEvaluation
-    reads_text = False
-    reads_files = True
-
-    @property
-    def max_length(self) -> int | None:
-        return None
 
     @property
     def features(self) -> LogMelConfig:
         """The config that converts sounds to vectors."""
         features: LogMelConfig = self.recipe.features
         return features
-
-    @property
-    def labels(self) -> list[str]:
-        return self.run.labels
 
     @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 128) -> Iterator[TaggedSound]:

@@ -20,10 +20,11 @@ from seqloom.evaluate.alignment import Word, group_words, merge
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.image_texts import AttendedWord
 from seqloom.inspect.views.video import FrameReasons, explain_clip
-from seqloom.predict.base import Prediction, SplitPredictor, as_lines, json_value, predict_windows
+from seqloom.predict.base import Prediction, as_lines, json_value, predict_windows
 from seqloom.predict.classify import ABSTAINED
 from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor, describe_answer
 from seqloom.predict.evaluation import LabelEvaluation
+from seqloom.predict.frames import FrameTagger
 from seqloom.predict.image_to_text import TRUNCATED, Caption, Captioner, ImageQuery
 from seqloom.predict.images import ONE_IMAGE, ImageInput, is_blank, name_of
 from seqloom.predict.results import returns_list
@@ -133,29 +134,18 @@ class FrameEvaluation(LabelEvaluation):
                 yield "\t".join([one_line(example.text), str(number), *map(one_line, pair)]) + "\n"
 
 
-class VideoTaggerPredictor(SplitPredictor[TaggedClip]):
+class VideoTaggerPredictor(FrameTagger[TaggedClip]):
     """A trained model that labels the frames of clips."""
 
     description = "a model that labels the frames of clips"
-    usage = "use `seqloom tag`"
     inputs = ("clip",)
     evaluation_class = FrameEvaluation
-    reads_text = False
-    reads_files = True
     notes: ClassVar = LONG
-
-    @property
-    def max_length(self) -> int | None:
-        return None
 
     @property
     def shape(self) -> ImageShape:
         """The shape to which frames are converted."""
         return shape_of(self.recipe, self.run)
-
-    @property
-    def labels(self) -> list[str]:
-        return self.run.labels
 
     @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 128) -> Iterator[TaggedClip]:

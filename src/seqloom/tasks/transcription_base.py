@@ -61,6 +61,7 @@ def search(
             banned=tokenizer.banned,
             language_model=language_model,
         )
+    assert model.seq2seq is not None, "the model has no decoder"
     source = model.decoder_source(h, mask)
     found = beam_search(
         model.seq2seq if language_model is None else FusedDecoder(model.seq2seq, language_model),

@@ -28,8 +28,6 @@ class Config(spoken_numbers.Config):
 
 def load(config: Config) -> "Corpus[LabelledSound]":
     """Draw phrases and voices as for `spoken-numbers`, and label the sounds by the phonemes of espeak-ng."""
-    from dataclasses import replace
-
     from seqloom.data.sound_labels import LabelledSound, Segment
     from seqloom.data.spoken_texts import SpokenText
 
@@ -41,7 +39,13 @@ def load(config: Config) -> "Corpus[LabelledSound]":
             assert isinstance(example.signal, SpokenText)
             segments = tuple(Segment(label_of(name), start) for name, start in example.signal.phonemes())
             splits[split].append(LabelledSound(example.signal, segments, example.text, example.group))
-    return replace(corpus, name="spoken-phonemes", splits=splits)  # type: ignore[type-var, arg-type, return-value]
+    return Corpus(
+        name="spoken-phonemes",
+        version=corpus.version,
+        licence=corpus.licence,
+        description=corpus.description,
+        splits=splits,
+    )
 
 
 def label_of(phoneme: str) -> str:
