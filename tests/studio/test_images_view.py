@@ -153,6 +153,7 @@ def test_view_supports_models_of_images() -> None:
 @pytest.fixture
 def page(window: Window, folder: Path) -> Iterator[StudioPage]:
     with Studio(folder, port=None).running() as studio, window.showing(studio) as opened:
+        opened.page.goto("about:blank")  # an open page remembers the picture of the preceding test
         yield opened
     assert opened.errors == [] and opened.foreign_requests == []
 

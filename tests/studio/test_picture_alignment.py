@@ -149,6 +149,7 @@ def test_question_is_read_with_the_picture(client: TestClient, folder: Path, pic
 @pytest.fixture
 def page(window: Window, folder: Path) -> Iterator[StudioPage]:
     with Studio(folder, port=None).running() as studio, window.showing(studio) as opened:
+        opened.page.goto("about:blank")  # an open page remembers the picture of the preceding test
         yield opened
     assert opened.errors == [] and opened.foreign_requests == []
 
